@@ -1,0 +1,15 @@
+//go:build !portage_faults
+
+package faults
+
+// Built reports whether this binary carries crash points.
+const Built = false
+
+// Point marks a place where a test may stop the process.
+func Point(string) {}
+
+// LoseReply reports whether the reply of the named call is to be dropped after the call took effect.
+func LoseReply(string) bool { return false }
+
+// Enforced reports whether a safety rule ("R7") is in force; always true in the product.
+func Enforced(string) bool { return true }
