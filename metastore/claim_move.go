@@ -1,0 +1,141 @@
+package metastore
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ClaimRequest asks for one partition to be claimed for a move.
+type ClaimRequest struct {
+	MoveID          string
+	Kind            string // "move"
+	Topic           string
+	Partition       int32
+	To              string
+	WorkflowID      string
+	RunID           string
+	ControllerEpoch int64 // fences new claims only (R15)
+	RequestedBy     string
+	Reason          string
+}
+
+// ClaimMove reserves a partition for one move: it sets target and move id and opens the move's row. Everything that can
+// be known to be wrong about a move is refused here, before any side effect.
+//
+// Everyone dies after it: the row carries the claim, the source serves on, the workflow repeats the claim and finds
+// its own. A claim whose workflow is gone is taken back by AbortMove.
+func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *Move, error) {
+	var after *Assignment
+	var move *Move
+	err := s.guarded(ctx, "ClaimMove", func(ctx context.Context, tx pgx.Tx) error {
+		topic, err := readTopic(ctx, tx, req.Topic)
+		if err != nil {
+			return err
+		}
+		if topic == nil {
+			return &Refused{Code: CodeUnknownTopic, Reason: fmt.Sprintf("there is no topic %q; check the name", req.Topic)}
+		}
+		if topic.Internal || strings.HasPrefix(topic.Name, "__") {
+			return &Refused{Code: CodeInternalTopic, Reason: fmt.Sprintf("topic %q is internal and never moves", req.Topic)}
+		}
+		row, err := lockAssignment(ctx, tx, topic.ID, req.Partition)
+		if err != nil {
+			return err
+		}
+		if row == nil {
+			return &Refused{Code: CodeUnknownPartition, Reason: fmt.Sprintf("topic %q has partitions 0 to %d, there is no %d", req.Topic, topic.Partitions-1, req.Partition)}
+		}
+		if move, err = lockMove(ctx, tx, req.MoveID); err != nil {
+			return err
+		}
+		if move != nil {
+			if move.Outcome != nil {
+				// R7: an ended move id is dead for ever.
+				return &Refused{Code: CodeMoveEnded, Reason: fmt.Sprintf("move %s has already ended (%s)", move.ID, *move.Outcome), Row: row, Move: move}
+			}
+			if row.Moving() == req.MoveID {
+				after = row // our own claim, repeated after a lost reply
+				return nil
+			}
+			return &Refused{Code: CodeRowMoved, Reason: fmt.Sprintf("move %s no longer holds its claim", move.ID), Row: row, Move: move}
+		}
+		if holder := row.Moving(); holder != "" {
+			other, err := lockMove(ctx, tx, holder)
+			if err != nil {
+				return err
+			}
+			return &Refused{Code: CodeAlreadyMoving, Row: row, Move: other,
+				Reason: fmt.Sprintf("%s is already moving to %s under workflow %q; wait for it or cancel it", row.Name(), value(row.Target), workflowOf(other))}
+		}
+		if row.PendingRecovery != nil {
+			return &Refused{Code: CodeRecoveryPending, Row: row, Reason: fmt.Sprintf("%s is being recovered; move it afterwards", row.Name())}
+		}
+		target, err := lockBrokerShared(ctx, tx, req.To) // R30: a claim and a drain serialise on the broker row
+		if err != nil {
+			return err
+		}
+		switch {
+		case target == nil:
+			return &Refused{Code: CodeUnknownBroker, Row: row, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", req.To)}
+		case target.Removed:
+			return &Refused{Code: CodeBrokerRemoved, Row: row, Reason: fmt.Sprintf("broker %q was removed from the fleet", req.To)}
+		case target.Draining:
+			return &Refused{Code: CodeBrokerDraining, Row: row, Reason: fmt.Sprintf("broker %q is draining and takes no partitions; choose another", req.To)}
+		case row.Owner == req.To:
+			return &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
+		}
+		var epoch int64
+		if err := tx.QueryRow(ctx, "SELECT epoch FROM controller FOR SHARE").Scan(&epoch); err != nil {
+			return err
+		}
+		if epoch != req.ControllerEpoch {
+			return &Refused{Code: CodeStaleController, Row: row,
+				Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
+		}
+		after, err = change(ctx, tx, row, auditEntry{action: "claim_move", actor: req.WorkflowID, moveID: req.MoveID, reason: req.Reason},
+			"target = $3, target_storage = $4, move_id = $5", target.ID, target.StorageInstance, req.MoveID)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING `+moveColumns,
+			req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version)
+		if err != nil {
+			return err
+		}
+		move, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Move])
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return after, move, nil
+}
+
+func readTopic(ctx context.Context, q querier, name string) (*Topic, error) {
+	rows, err := q.Query(ctx, "SELECT "+topicColumns+" FROM topics WHERE name = $1", name)
+	if err != nil {
+		return nil, err
+	}
+	return oneOrNil[Topic](rows)
+}
+
+func workflowOf(move *Move) string {
+	if move == nil {
+		return "unknown"
+	}
+	return move.WorkflowID
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func sameStorage(a *uuid.UUID, b uuid.UUID) bool { return a != nil && *a == b }
