@@ -1,0 +1,190 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Client calls agents. An *Error is the agent's own refusal; any other error means that no answer came, so that the
+// request may or may not have been carried out.
+type Client struct {
+	http  *http.Client
+	token string
+}
+
+// NewClient makes a client with the fleet's token. Deadlines come from the contexts.
+func NewClient(token string) *Client {
+	return &Client{token: token, http: &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     90 * time.Second,
+		ReadBufferSize:      64 << 10,
+		DisableCompression:  true,
+	}}}
+}
+
+// Ensure prepares the destination.
+func (c *Client) Ensure(ctx context.Context, agentURL string, req EnsureRequest) (EnsureAnswer, error) {
+	return post[EnsureAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/ensure", req)
+}
+
+// StartCopy starts or joins the copy.
+func (c *Client) StartCopy(ctx context.Context, agentURL string, req CopyRequest) (SessionStatus, error) {
+	return post[SessionStatus](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/copy", req)
+}
+
+// Session reads the destination's progress; it waits up to wait for a change after seq.
+func (c *Client) Session(ctx context.Context, agentURL, moveID string, seq int64, wait time.Duration) (SessionStatus, error) {
+	return get[SessionStatus](ctx, c, agentURL, fmt.Sprintf("/v1/moves/%s?seq=%d&wait=%s", url.PathEscape(moveID), seq, wait))
+}
+
+// Freeze parks writes at the source.
+func (c *Client) Freeze(ctx context.Context, agentURL string, req FreezeRequest) (FreezeAnswer, error) {
+	return post[FreezeAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/freeze", req)
+}
+
+// Drain fetches the tail and installs the copy.
+func (c *Client) Drain(ctx context.Context, agentURL string, req DrainRequest) (DrainAnswer, error) {
+	return post[DrainAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/drain", req)
+}
+
+// Look tells an agent to act on the row.
+func (c *Client) Look(ctx context.Context, agentURL string, req LookRequest) (PartitionStatus, error) {
+	return post[PartitionStatus](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/look", req)
+}
+
+// Abandon ends the destination's part of an aborted move.
+func (c *Client) Abandon(ctx context.Context, agentURL string, req AbandonRequest) error {
+	_, err := post[struct{}](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/abandon", req)
+	return err
+}
+
+// SetLimit changes the throttle of a running copy; 0 lifts it.
+func (c *Client) SetLimit(ctx context.Context, agentURL, moveID string, bytesPerSec float64) error {
+	_, err := post[struct{}](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(moveID)+"/limit", map[string]float64{"bytesPerSec": bytesPerSec})
+	return err
+}
+
+// Status reads an agent's state.
+func (c *Client) Status(ctx context.Context, agentURL string) (AgentStatus, error) {
+	return get[AgentStatus](ctx, c, agentURL, "/v1/status")
+}
+
+// Partition reads one partition's state at an agent.
+func (c *Client) Partition(ctx context.Context, agentURL string, topicID uuid.UUID, partition int32) (PartitionStatus, error) {
+	return get[PartitionStatus](ctx, c, agentURL, fmt.Sprintf("/v1/partitions/%s/%d", topicID, partition))
+}
+
+// PurgeTrash deletes retained copies whose safety the owners confirm; it returns how many were deleted and kept.
+func (c *Client) PurgeTrash(ctx context.Context, agentURL string) (PurgeAnswer, error) {
+	return post[PurgeAnswer](ctx, c, agentURL, "/v1/trash/purge", struct{}{})
+}
+
+// PurgeAnswer is the result of a purge.
+type PurgeAnswer struct {
+	Deleted int      `json:"deleted"`
+	Kept    []string `json:"kept,omitempty"` // with the reason each was kept
+}
+
+// Listing reads what a source shows of a partition.
+func (c *Client) Listing(ctx context.Context, agentURL string, s Subject) (Listing, error) {
+	return get[Listing](ctx, c, agentURL, copyPath(s, "listing"))
+}
+
+// SegmentDigest asks the source for the digest of a segment's first size bytes.
+func (c *Client) SegmentDigest(ctx context.Context, agentURL string, s Subject, base, size int64) (string, error) {
+	answer, err := get[map[string]string](ctx, c, agentURL, copyPath(s, "digest")+fmt.Sprintf("&segment=%d&size=%d", base, size))
+	return answer["digest"], err
+}
+
+// SegmentBytes streams [from, to) of one segment. The caller closes the body; process is the source's process instance.
+func (c *Client) SegmentBytes(ctx context.Context, agentURL string, s Subject, base, from, to int64) (body io.ReadCloser, process uuid.UUID, err error) {
+	resp, err := c.do(ctx, http.MethodGet, agentURL, copyPath(s, "bytes")+fmt.Sprintf("&segment=%d&from=%d&to=%d", base, from, to), nil)
+	if err != nil {
+		return nil, uuid.Nil, err
+	}
+	process, err = uuid.Parse(resp.Header.Get("X-Process-Instance"))
+	if err != nil {
+		resp.Body.Close()
+		return nil, uuid.Nil, fmt.Errorf("the source names no process instance: %w", err)
+	}
+	return resp.Body, process, nil
+}
+
+func copyPath(s Subject, what string) string {
+	return "/v1/copies/" + url.PathEscape(s.MoveID) + "/" + what + "?topicId=" + s.TopicID.String() +
+		"&partition=" + strconv.Itoa(int(s.Partition)) + "&epoch=" + strconv.Itoa(int(s.Epoch))
+}
+
+// CommitOffsets stores offsets at their owner.
+func (c *Client) CommitOffsets(ctx context.Context, agentURL string, req OffsetsRequest) (OffsetsAnswer, error) {
+	return post[OffsetsAnswer](ctx, c, agentURL, "/v1/offsets/commit", req)
+}
+
+// FetchOffsets reads offsets at their owner.
+func (c *Client) FetchOffsets(ctx context.Context, agentURL string, req OffsetsRequest) (OffsetsAnswer, error) {
+	return post[OffsetsAnswer](ctx, c, agentURL, "/v1/offsets/fetch", req)
+}
+
+func post[A any](ctx context.Context, c *Client, agentURL, path string, req any) (A, error) {
+	var answer A
+	body, err := json.Marshal(req)
+	if err != nil {
+		return answer, err
+	}
+	resp, err := c.do(ctx, http.MethodPost, agentURL, path, body)
+	return decode[A](resp, err)
+}
+
+func get[A any](ctx context.Context, c *Client, agentURL, path string) (A, error) {
+	resp, err := c.do(ctx, http.MethodGet, agentURL, path, nil)
+	return decode[A](resp, err)
+}
+
+func decode[A any](resp *http.Response, err error) (A, error) {
+	var answer A
+	if err != nil {
+		return answer, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil && !errors.Is(err, io.EOF) {
+		return answer, fmt.Errorf("the agent's answer could not be read: %w", err)
+	}
+	return answer, nil
+}
+
+// do sends one request; an answer that is not 2xx becomes the agent's *Error.
+func (c *Client) do(ctx context.Context, method, agentURL, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, agentURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	refusal := &Error{}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(refusal); err != nil || refusal.Code == "" {
+		return nil, fmt.Errorf("%s %s: %s", method, path, resp.Status)
+	}
+	return nil, refusal
+}
