@@ -62,6 +62,9 @@ type Order struct {
 	Subject
 }
 
+// Move is the move an order is about; it must be the one in the path.
+func (o Order) Move() string { return o.MoveID }
+
 // EnsureRequest asks the destination to make room for a copy: POST /v1/moves/{id}/ensure.
 type EnsureRequest struct {
 	Order

@@ -1,0 +1,259 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"path/filepath"
+	"portage/brokeragent/control"
+	"portage/brokeragent/native/offsets"
+	"portage/brokeragent/native/recordbatch"
+	"portage/brokeragent/native/seglog"
+	"portage/internal/durable"
+	"portage/internal/faults"
+)
+
+// source finds the open partition a claimed move copies from.
+func (b *Broker) source(s control.Subject) (*Partition, error) {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return nil, control.Errorf(control.CodeNotOwner, "%s/%d is not on this broker", s.Topic, s.Partition)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !p.serves():
+		return nil, control.Errorf(control.CodeNotOpen, "%s is %s here: %s", p.name(), p.state, p.reason)
+	case p.row.Moving() != s.MoveID:
+		return nil, control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s", p.name(), s.MoveID)
+	case p.serving != s.Epoch:
+		return nil, control.Errorf(control.CodeRowMoved, "%s is at epoch %d, not %d", p.name(), p.serving, s.Epoch)
+	}
+	return p, nil
+}
+
+// Listing shows the durable state of a partition to the destination of its move, and pins its segments against
+// retention until the move is over.
+func (b *Broker) Listing(s control.Subject) (control.Listing, error) {
+	var none control.Listing
+	p, err := b.source(s)
+	if err != nil {
+		return none, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.serves() {
+		return none, control.Errorf(control.CodeNotOpen, "%s is %s here", p.name(), p.state)
+	}
+	p.log.Pin(s.MoveID)
+	list := control.Listing{Process: b.cfg.Process, Epoch: p.serving, LogStart: p.log.Start(), HighWatermark: p.log.DurableEnd(),
+		Producers: p.log.ProducerSnapshot(), Offsets: p.offsets.Snapshot(), ProducerCount: p.log.ProducerCount(), GroupCount: len(p.offsets.All())}
+	for _, e := range p.log.Epochs() {
+		list.Epochs = append(list.Epochs, control.EpochStart{Epoch: e.Epoch, Start: e.Start})
+	}
+	for _, seg := range p.log.Segments() {
+		list.Segments = append(list.Segments, control.ListedSegment{Base: seg.Base, Size: seg.Size, NextOffset: seg.NextOffset, Sealed: seg.Sealed, Digest: seg.Digest.String()})
+	}
+	if p.freeze != nil && p.freeze.moveID == s.MoveID && !p.freeze.expired {
+		list.FrozenVersion = p.freeze.version
+	}
+	return list, nil
+}
+
+// OpenSegment opens one segment of a partition for its move; size is its durable part (R25).
+func (b *Broker) OpenSegment(s control.Subject, base int64) (f *os.File, size int64, err error) {
+	p, err := b.source(s)
+	if err != nil {
+		return nil, 0, err
+	}
+	p.mu.Lock()
+	log := p.log
+	p.mu.Unlock()
+	if log == nil {
+		return nil, 0, control.Errorf(control.CodeNotOpen, "%s left this broker", p.name())
+	}
+	p.FreezeProgress(s.MoveID) // a tail that is being fetched is a drain that moves on
+	f, size, err = log.OpenSegment(base)
+	if err == nil && !faults.Enforced("R25") {
+		if info, statErr := f.Stat(); statErr == nil {
+			size = info.Size()
+		}
+	}
+	return f, size, err
+}
+
+// SegmentDigest is the digest of the first size bytes of a segment.
+func (b *Broker) SegmentDigest(s control.Subject, base, size int64) (recordbatch.Digest, error) {
+	p, err := b.source(s)
+	if err != nil {
+		return recordbatch.Digest{}, err
+	}
+	p.mu.Lock()
+	log := p.log
+	p.mu.Unlock()
+	if log == nil {
+		return recordbatch.Digest{}, control.Errorf(control.CodeNotOpen, "%s left this broker", p.name())
+	}
+	digest, err := log.DigestAt(base, size)
+	if errors.Is(err, seglog.ErrBoundary) || errors.Is(err, seglog.ErrNoSegment) {
+		// The destination holds something else at this place; that is all it needs to know.
+		return recordbatch.Digest{}, control.Errorf(control.CodeDigestMismatch, "%s has no batch boundary at %d of segment %d", p.name(), size, base)
+	}
+	return digest, err
+}
+
+// Release unpins what a move had pinned.
+func (b *Broker) Release(s control.Subject) {
+	if p := b.partition(key{s.TopicID, s.Partition}); p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.log != nil {
+			p.log.Unpin(s.MoveID)
+		}
+	}
+}
+
+// Vacant reports why this broker could not take a copy of the partition: it still has one that it serves or waits to open.
+func (b *Broker) Vacant(s control.Subject) error {
+	b.mu.Lock()
+	p := b.ensurePartition(key{s.TopicID, s.Partition}, s.Topic)
+	b.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != StateElsewhere {
+		return control.Errorf(control.CodeNotEmpty, "%s is %s on this broker: %s", p.name(), p.state, p.reason)
+	}
+	if p.install != nil {
+		if p.install.MoveID == s.MoveID {
+			return nil
+		}
+		p.wake()
+		return control.Errorf(control.CodeBusy, "the copy of an earlier move of %s is being put away", p.name())
+	}
+	if marker := p.readInstall(); marker != nil && marker.MoveID == s.MoveID {
+		return nil
+	}
+	if _, err := os.Stat(p.dir()); err == nil {
+		p.wake() // a former copy that is on its way to trash
+		return control.Errorf(control.CodeBusy, "the former copy of %s is being put away", p.name())
+	}
+	return nil
+}
+
+// InstalledFor returns the installed copy of a move, if this broker holds it for exactly that row version (R7).
+func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, bool) {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return nil, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.install == nil || p.install.MoveID != s.MoveID {
+		return nil, false
+	}
+	return p.install, p.install.Version == version || !faults.Enforced("R7")
+}
+
+// Uninstall takes an installed copy back into a staging folder, so that it can be drained again for a later freeze of
+// the same move. It reports false when there is none.
+func (b *Broker) Uninstall(s control.Subject, staging string) (bool, error) {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return false, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != StateElsewhere {
+		return false, control.Errorf(control.CodeNotEmpty, "%s is %s on this broker", p.name(), p.state)
+	}
+	marker := p.install
+	if marker == nil {
+		marker = p.readInstall()
+	}
+	if marker == nil || marker.MoveID != s.MoveID {
+		return false, nil
+	}
+	if p.log != nil {
+		if err := p.log.Close(); err != nil {
+			return false, err
+		}
+		_ = p.offsets.Close()
+	}
+	p.log, p.offsets, p.install = nil, nil, nil
+	if err := os.Remove(filepath.Join(p.dir(), installFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	return true, durable.Rename(p.dir(), staging)
+}
+
+// Install puts the verified staged copy of a move in place: after it this broker holds a whole log that is not open.
+// The offsets taken under the freeze replace everything (R24).
+//
+// This process dies before the rename: the staging is resumed. After it: the folder is found at boot with its marker,
+// and waits for the commit. The answer is lost: a repeat answers from the marker.
+func (b *Broker) Install(s control.Subject, staging *seglog.Staging, marker Installed, list control.Listing) error {
+	b.mu.Lock()
+	p := b.ensurePartition(key{s.TopicID, s.Partition}, s.Topic)
+	b.mu.Unlock()
+	if err := os.MkdirAll(filepath.Dir(p.dir()), 0o755); err != nil {
+		return err
+	}
+	if err := offsets.WriteSnapshotFile(staging.Dir(), list.Offsets); err != nil {
+		return err
+	}
+	if err := durable.WriteJSON(filepath.Join(staging.Dir(), installFile), marker); err != nil {
+		return err
+	}
+	info := seglog.InstallInfo{LogStart: list.LogStart, Producers: list.Producers, WantEnd: marker.End}
+	for _, e := range list.Epochs {
+		info.Epochs = append(info.Epochs, seglog.Epoch{Epoch: e.Epoch, Start: e.Start})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != StateElsewhere || p.log != nil {
+		return control.Errorf(control.CodeNotEmpty, "%s is %s on this broker", p.name(), p.state)
+	}
+	log, err := staging.Install(p.dir(), info)
+	if err != nil {
+		return err
+	}
+	table, err := offsets.Open(p.dir())
+	if err != nil {
+		log.Close()
+		return err
+	}
+	p.log, p.offsets, p.install = log, table, &marker
+	p.wake() // the commit may have been seen already
+	return nil
+}
+
+// Refresh reads a partition's row from the primary and applies it.
+func (b *Broker) Refresh(ctx context.Context, s control.Subject) error {
+	_, err := b.readRow(ctx, key{s.TopicID, s.Partition})
+	return err
+}
+
+// Look re-reads a partition's row and wakes its reconciler: a hint, never an order (design §3 rule 4).
+func (b *Broker) Look(s control.Subject) *Partition {
+	if p := b.partition(key{s.TopicID, s.Partition}); p != nil {
+		p.wake()
+		return p
+	}
+	return nil
+}
+
+// Changed closes at the partition's next change of state.
+func (p *Partition) Changed() (<-chan struct{}, control.PartitionStatus) {
+	p.mu.Lock()
+	changed := p.changed
+	p.mu.Unlock()
+	return changed, p.Status()
+}
+
+// Redirecting reports whether the partition left this broker and its new owner is not known to be open yet.
+func (p *Partition) Redirecting() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.leftAt.IsZero()
+}

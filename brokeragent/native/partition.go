@@ -1,0 +1,151 @@
+package native
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"portage/brokeragent/control"
+	"portage/brokeragent/native/offsets"
+	"portage/brokeragent/native/seglog"
+	"portage/brokeragent/native/wire"
+	"portage/metastore"
+)
+
+// State is what this broker may do with a partition.
+type State string
+
+// The states of a partition at one broker.
+const (
+	// StateElsewhere: another broker owns it, or nobody is known to; clients are sent there.
+	StateElsewhere State = "elsewhere"
+	// StateOpening: the row names this broker, OpenOwner is not acknowledged yet; requests are parked.
+	StateOpening State = "opening"
+	// StateClosed: the row names this broker, but it must not open (data missing, failed disk); the reason says why.
+	StateClosed State = "closed"
+	// StateOpen: it serves.
+	StateOpen State = "open"
+	// StateFrozen: it serves reads; produce and commits are parked for the cutover of a move.
+	StateFrozen State = "frozen"
+	// StateGone: the topic was deleted.
+	StateGone State = "gone"
+)
+
+// legal are the transitions a partition may make; everything else is a bug that must not go unseen.
+var legal = map[State][]State{
+	StateElsewhere: {StateOpening, StateClosed, StateGone},
+	StateOpening:   {StateOpen, StateClosed, StateElsewhere, StateGone},
+	StateClosed:    {StateOpening, StateElsewhere, StateGone},
+	StateOpen:      {StateFrozen, StateClosed, StateElsewhere, StateGone},
+	StateFrozen:    {StateOpen, StateClosed, StateElsewhere, StateGone},
+}
+
+type key struct {
+	topicID   uuid.UUID
+	partition int32
+}
+
+// Partition is one partition at this broker. The reconciler (reconcile.go) is the only one that changes its state,
+// except for the freeze, which is a request.
+type Partition struct {
+	key
+	topic  string
+	broker *Broker
+	logger *slog.Logger
+	kick   chan struct{} // wakes the reconciler; capacity 1
+
+	mu      sync.Mutex // guards everything below; the lock of append, commit and freeze
+	state   State
+	reason  string // why it is closed
+	changed chan struct{}
+	row     *metastore.Assignment // the newest row applied
+	serving int32                 // the epoch it opened at
+	log     *seglog.Log
+	offsets *offsets.Table
+	install *Installed // an installed copy that has not opened yet
+
+	freeze   *freeze
+	park     []*produce // FIFO (R27 i)
+	parked   int64      // bytes in park
+	refused  map[wire.ConnID]time.Time
+	openedAt time.Time
+	leftAt   time.Time // when it was redirected, until the new owner is seen open
+	last     *control.FreezeReport
+
+	producedBytes, consumedBytes int64
+}
+
+func newPartition(b *Broker, k key, topic string) *Partition {
+	return &Partition{
+		key: k, topic: topic, broker: b, kick: make(chan struct{}, 1), state: StateElsewhere, changed: make(chan struct{}),
+		refused: map[wire.ConnID]time.Time{},
+		logger:  b.logger.With("partition", fmt.Sprintf("%s/%d", topic, k.partition)),
+	}
+}
+
+func (p *Partition) name() string { return fmt.Sprintf("%s/%d", p.topic, p.partition) }
+
+// wake asks the reconciler to look at the row again.
+func (p *Partition) wake() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// setState moves the partition to a new state and wakes whoever waits for one. The caller holds mu.
+func (p *Partition) setState(next State, reason string) {
+	if next == p.state {
+		p.reason = reason
+		return
+	}
+	allowed := false
+	for _, s := range legal[p.state] {
+		allowed = allowed || s == next
+	}
+	if !allowed {
+		panic(fmt.Sprintf("%s: no transition from %s to %s", p.name(), p.state, next))
+	}
+	p.logger.Info("partition changes state", "from", p.state, "to", next, "reason", reason, "epoch", p.epoch())
+	if m := p.broker.cfg.Metrics; m != nil {
+		m.Partitions.WithLabelValues(string(p.state)).Dec()
+		m.Partitions.WithLabelValues(string(next)).Inc()
+	}
+	p.state, p.reason = next, reason
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *Partition) epoch() int32 {
+	if p.row == nil {
+		return -1
+	}
+	return p.row.Epoch
+}
+
+// serves reports whether reads are answered here. The caller holds mu.
+func (p *Partition) serves() bool { return p.state == StateOpen || p.state == StateFrozen }
+
+// Status describes the partition for people and for sweeps.
+func (p *Partition) Status() control.PartitionStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := control.PartitionStatus{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, State: string(p.state), Reason: p.reason,
+		Parked: len(p.park), LastFreeze: p.last, ProduceSum: p.producedBytes, ConsumedSum: p.consumedBytes}
+	if p.row != nil {
+		s.Epoch, s.Version, s.Owner, s.MoveID = p.row.Epoch, p.row.Version, p.row.Owner, p.row.Moving()
+	}
+	if p.log != nil {
+		s.Start, s.End, s.DurableEnd, s.Bytes, s.Producers = p.log.Start(), p.log.End(), p.log.DurableEnd(), p.log.Size(), p.log.ProducerCount()
+	}
+	if p.offsets != nil {
+		s.Groups = len(p.offsets.All())
+	}
+	if p.freeze != nil {
+		s.FrozenFor = time.Since(p.freeze.at)
+	}
+	return s
+}

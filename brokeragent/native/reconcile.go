@@ -1,0 +1,359 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"portage/brokeragent/native/offsets"
+	"portage/brokeragent/native/seglog"
+	"portage/internal/durable"
+	"portage/internal/faults"
+	"portage/metastore"
+)
+
+// retryAfter is the pause between attempts while the metastore does not answer. A frozen partition waits for it, so it
+// is short.
+const retryAfter = 200 * time.Millisecond
+
+// Installed marks a directory that holds the verified copy of a move and has not opened yet.
+type Installed struct {
+	MoveID  string `json:"moveId"`
+	Version int64  `json:"version"` // the row version it was installed for
+	End     int64  `json:"end"`
+	From    string `json:"from"`
+}
+
+const installFile = "install.json"
+
+// run is the partition's reconciler: it acts on the row until ctx ends.
+func (p *Partition) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kick:
+		}
+		for again := true; again; {
+			if again = p.reconcile(ctx); again {
+				select {
+				case <-ctx.Done():
+					return
+				case <-p.kick:
+				case <-time.After(retryAfter):
+				}
+			}
+		}
+	}
+}
+
+// reconcile makes one step from what is to what the row says. It is level-triggered: it acts on the newest row, whoever
+// told of it, and asks for another round when an outcome was unknown.
+func (p *Partition) reconcile(ctx context.Context) (again bool) {
+	row, confirmed := p.broker.row(p.key)
+	if !confirmed {
+		return false // nothing was read by this process yet: nothing opens, nothing is moved away
+	}
+	p.mu.Lock()
+	if row != nil && row.Newer(p.row) {
+		p.row = row
+	}
+	state, f := p.state, p.freeze
+	p.mu.Unlock()
+	switch {
+	case row == nil:
+		return p.leave(nil)
+	case row.Owner != p.broker.cfg.BrokerID:
+		return p.leave(row)
+	case state == StateFrozen:
+		return p.settleFreeze(ctx, row, f)
+	case state == StateOpen:
+		return p.stayOpen(row)
+	case state == StateClosed && p.logFailed():
+		return false // a failed log is not trusted again by this process
+	default:
+		return p.open(ctx, row)
+	}
+}
+
+// settleFreeze ends a freeze whose lease passed or whose move is gone. Nothing thaws on a read: the source wins AbortMove
+// or sees the move gone, and then reopens by OpenOwner (R6).
+func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment, f *freeze) (again bool) {
+	p.mu.Lock()
+	expired := f.expired
+	p.mu.Unlock()
+	if row.Moving() == f.moveID {
+		if !expired {
+			return false
+		}
+		after, err := p.broker.cfg.Rows.AbortMove(ctx, f.moveID, p.broker.cfg.BrokerID, "the freeze's lease ended")
+		if refused, ok := metastore.RefusedWith(err); ok {
+			after = refused.Row // R14: a refusal carries the row, and the source acts on it
+		} else if err != nil {
+			p.logger.Warn("closed for writes until the metastore answers", "move", f.moveID, "error", err)
+			return true
+		}
+		if !faults.Enforced("R14") && after != nil && after.Moving() != f.moveID && after.Owner == p.broker.cfg.BrokerID {
+			return false
+		}
+		p.broker.apply(p.key, after)
+		return true
+	}
+	if !faults.Enforced("R14") && !expired {
+		return false
+	}
+	after, err := p.openOwner(ctx, row, f.moveID)
+	if err != nil || after == nil {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endFreeze(true)
+	p.openAt(after)
+	return false
+}
+
+// openOwner asks for the acknowledged right to serve; nil when it must be asked again or the row moved on.
+func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, gone string) (*metastore.Assignment, error) {
+	p.mu.Lock()
+	end := p.log.End()
+	p.mu.Unlock()
+	faults.Point("open.before")
+	after, err := p.broker.cfg.Rows.OpenOwner(ctx, metastore.OpenRequest{TopicID: p.topicID, Partition: p.partition, Broker: p.broker.cfg.BrokerID,
+		Epoch: row.Epoch, Storage: p.broker.cfg.Storage, Process: p.broker.cfg.Process, LogEnd: end, GoneMove: gone})
+	p.broker.noteRead(err)
+	if refused, ok := metastore.RefusedWith(err); ok {
+		p.logger.Warn("opening was refused", "code", refused.Code, "reason", refused.Reason)
+		if refused.Code == metastore.CodeStorageChanged {
+			p.close(refused.Reason)
+			return nil, nil
+		}
+		p.broker.apply(p.key, refused.Row)
+		return nil, nil
+	}
+	if err != nil {
+		p.logger.Warn("opening waits for the metastore", "error", err)
+		return nil, err
+	}
+	faults.Point("open.after")
+	p.broker.apply(p.key, after)
+	return after, nil
+}
+
+// openAt begins to serve: the caller holds mu and an acknowledged OpenOwner.
+func (p *Partition) openAt(row *metastore.Assignment) {
+	p.row, p.serving = row, row.Epoch
+	p.openedAt = time.Now()
+	p.install = nil
+	p.setState(StateOpen, "")
+	p.appendPark()
+}
+
+// stayOpen checks what an open partition rests on.
+func (p *Partition) stayOpen(row *metastore.Assignment) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != StateOpen {
+		return true
+	}
+	if err := p.log.Failed(); err != nil {
+		p.failStorage(err)
+	} else if row.Epoch != p.serving {
+		// The partition left and came back while this process did not look: what it holds is not that history.
+		p.setState(StateClosed, "the metastore has this broker as owner at an epoch whose records it does not hold; restart this agent")
+	}
+	return false
+}
+
+func (p *Partition) logFailed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log != nil && p.log.Failed() != nil
+}
+
+// leave gives the partition up: another broker owns it, or the topic is gone. Requests are sent to the new owner, the
+// data becomes a retained copy in trash. Nothing is deleted here.
+func (p *Partition) leave(row *metastore.Assignment) (again bool) {
+	p.mu.Lock()
+	if row != nil && p.install != nil && row.Moving() == p.install.MoveID {
+		p.mu.Unlock()
+		return false // the installed copy waits for its commit
+	}
+	next := StateElsewhere
+	if row == nil {
+		next = StateGone
+	}
+	if p.serves() {
+		p.leftAt = time.Now()
+	}
+	p.endFreeze(false)
+	if row == nil {
+		p.refusePark(kerr.UnknownTopicOrPartition.Code, nil)
+	} else {
+		p.redirectPark()
+	}
+	if p.state != next {
+		p.setState(next, "")
+	}
+	if row != nil && !p.leftAt.IsZero() && row.OpenedEpoch == row.Epoch {
+		p.movedOpen(p.leftAt)
+		p.leftAt = time.Time{}
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	log, table, installed := p.log, p.offsets, p.install
+	p.log, p.offsets, p.install = nil, nil, nil
+	p.mu.Unlock()
+
+	var end int64 = -1 // unknown: the copy is kept until someone looks
+	if log == nil {
+		log = p.openForEnd()
+	}
+	if log != nil {
+		end = log.End()
+		if err := log.Close(); err != nil {
+			p.logger.Warn("closing the log of a partition that left", "error", err)
+		}
+	}
+	if table != nil {
+		_ = table.Close()
+	}
+	if installed == nil {
+		installed = p.readInstall()
+	}
+	if installed != nil && row != nil && row.Moving() == installed.MoveID {
+		return false // seen at boot: the installed copy of the move that is still running
+	}
+	if err := p.broker.trash.take(p, row, installed, end); err != nil {
+		p.logger.Error("moving a former copy to trash failed; trying again", "error", err)
+		return true
+	}
+	if row == nil {
+		p.broker.forget(p)
+	}
+	return false
+}
+
+// openForEnd opens the log of a partition that left while this process was not running, to learn what it holds.
+func (p *Partition) openForEnd() *seglog.Log {
+	if _, err := os.Stat(p.dir()); err != nil {
+		return nil
+	}
+	log, _, err := seglog.Open(p.dir(), p.broker.cfg.Log)
+	if err != nil {
+		p.logger.Warn("a former copy can not be read; it stays in trash until an operator looks", "error", err)
+		return nil
+	}
+	return log
+}
+
+func (p *Partition) readInstall() *Installed {
+	var marker Installed
+	if err := durable.ReadJSON(filepath.Join(p.dir(), installFile), &marker); err != nil {
+		return nil
+	}
+	return &marker
+}
+
+func (p *Partition) dir() string { return p.broker.partitionDir(p.key) }
+
+// close marks the partition as not to be opened, with what the operator can do.
+func (p *Partition) close(reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.logger.Error("the partition stays closed", "reason", reason)
+	p.setState(StateClosed, reason)
+	p.refusePark(kerr.NotLeaderForPartition.Code, nil)
+}
+
+// open brings a partition the row gives to this broker into service.
+//
+// This process dies anywhere in it: the next one starts over; each part may be repeated. Postgres dies: it stays in
+// opening and asks again.
+func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again bool) {
+	p.mu.Lock()
+	if p.state != StateOpening {
+		p.setState(StateOpening, "")
+	}
+	p.mu.Unlock()
+
+	local, err := p.inspect(ctx)
+	if err != nil {
+		if metastore.IsUnknown(err) || errors.Is(err, errMetastoreAway) {
+			return true
+		}
+		p.close(err.Error())
+		return false
+	}
+	if err := decideOpen(row, local, p.broker.cfg.Storage); err != nil {
+		p.close(err.Error())
+		return false
+	}
+	if !local.exists {
+		if err := p.create(); err != nil {
+			p.close("the empty log could not be created: " + err.Error())
+			return false
+		}
+	}
+	after, err := p.openOwner(ctx, row, "")
+	if err != nil || after == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.state == StateOpening
+	}
+	// An entry at every take-over, also when no batch follows: without it clients read "lost records" out of
+	// OffsetForLeaderEpoch.
+	if err := p.beginEpoch(after.Epoch); err != nil {
+		p.close("the epoch's start could not be recorded: " + err.Error())
+		return false
+	}
+	if local.install != nil {
+		if err := os.Remove(filepath.Join(p.dir(), installFile)); err != nil && !os.IsNotExist(err) {
+			p.logger.Warn("the install marker could not be removed", "error", err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.openAt(after)
+	return false
+}
+
+func (p *Partition) beginEpoch(epoch int32) error {
+	p.mu.Lock()
+	log := p.log
+	p.mu.Unlock()
+	if known := log.Epochs(); len(known) > 0 && known[len(known)-1].Epoch >= epoch {
+		return nil
+	}
+	return log.BeginEpoch(epoch, log.End())
+}
+
+func (p *Partition) create() error {
+	if err := os.MkdirAll(filepath.Dir(p.dir()), 0o755); err != nil {
+		return err
+	}
+	if err := durable.SyncDir(filepath.Dir(filepath.Dir(p.dir()))); err != nil {
+		return err
+	}
+	log, err := seglog.Create(p.dir(), p.identity(), p.broker.cfg.Log)
+	if err != nil {
+		return err
+	}
+	table, err := offsets.Open(p.dir())
+	if err != nil {
+		log.Close()
+		return err
+	}
+	p.mu.Lock()
+	p.log, p.offsets = log, table
+	p.mu.Unlock()
+	return nil
+}
+
+func (p *Partition) identity() seglog.Identity {
+	return seglog.Identity{TopicID: p.topicID, Topic: p.topic, Partition: p.partition}
+}

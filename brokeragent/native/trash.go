@@ -1,0 +1,193 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"portage/brokeragent/control"
+	"portage/internal/durable"
+	"portage/metastore"
+)
+
+// Retained is a former copy of a partition: kept for a grace period, adopted by a move back whose digests match, swept
+// only when the owner itself proves that it holds at least as much.
+type Retained struct {
+	TopicID   uuid.UUID `json:"topicId"`
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	Epoch     int32     `json:"epoch"` // the last epoch it served, or was copied from
+	End       int64     `json:"end"`   // -1 when unknown
+	Reason    string    `json:"reason"`
+	MoveID    string    `json:"moveId,omitempty"`
+	At        time.Time `json:"at"`
+	Dir       string    `json:"-"`
+}
+
+const retainedFile = "retained.json"
+
+// Trash is the folder of former copies.
+type Trash struct {
+	mu     sync.Mutex // one taker, adopter or sweeper at a time
+	root   string
+	broker *Broker
+}
+
+// take renames a partition's folder into trash. Nothing is read or deleted, so it costs the same at any size.
+func (t *Trash) take(p *Partition, row *metastore.Assignment, installed *Installed, end int64) error {
+	if _, err := os.Stat(p.dir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	r := Retained{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, End: end, Epoch: -1, Reason: "moved away", At: t.broker.now()}
+	switch {
+	case row == nil:
+		r.Reason = "topic deleted"
+	case installed != nil:
+		r.Reason, r.MoveID, r.Epoch = "move aborted", installed.MoveID, row.Epoch
+	default:
+		r.Epoch = row.Epoch - 1
+	}
+	return t.Keep(p.dir(), r)
+}
+
+// Keep moves any folder with a partition's files into trash under its record.
+func (t *Trash) Keep(dir string, r Retained) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := durable.WriteJSON(filepath.Join(dir, retainedFile), r); err != nil {
+		return err
+	}
+	return durable.Rename(dir, filepath.Join(t.root, fmt.Sprintf("%s-%d-%d", r.TopicID, r.Partition, r.At.UnixNano())))
+}
+
+// List reads all records, newest first. A folder without a readable record is left alone and not listed.
+func (t *Trash) List() ([]Retained, error) {
+	entries, err := os.ReadDir(t.root)
+	if err != nil {
+		return nil, err
+	}
+	var all []Retained
+	for _, e := range entries {
+		dir := filepath.Join(t.root, e.Name())
+		r := Retained{Dir: dir}
+		if err := durable.ReadJSON(filepath.Join(dir, retainedFile), &r); err != nil {
+			continue
+		}
+		all = append(all, r)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].At.After(all[j].At) })
+	return all, nil
+}
+
+// Adopt gives the newest former copy of a partition to a move: the folder becomes dir. Offsets and producer state are
+// dropped, for they are older than the owner's (R24). It reports false when there is nothing to adopt. The caller
+// compares the digests of what is on disk with the source before it trusts a byte.
+func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained, bool, error) {
+	all, err := t.List()
+	if err != nil {
+		return Retained{}, false, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range all {
+		if r.TopicID != topicID || r.Partition != partition {
+			continue
+		}
+		files, err := os.ReadDir(r.Dir)
+		if err != nil {
+			return r, false, err
+		}
+		for _, f := range files {
+			if !strings.HasSuffix(f.Name(), ".log") {
+				if err := os.RemoveAll(filepath.Join(r.Dir, f.Name())); err != nil {
+					return r, false, err
+				}
+			}
+		}
+		return r, true, durable.Rename(r.Dir, dir)
+	}
+	return Retained{}, false, nil
+}
+
+// Bytes is the size of everything in trash.
+func (t *Trash) Bytes() int64 {
+	var total int64
+	_ = filepath.WalkDir(t.root, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if info, err := d.Info(); err == nil {
+				total += info.Size()
+			}
+		}
+		return nil
+	})
+	return total
+}
+
+// Sweep deletes former copies older than age whose owners prove that they hold at least as much (R29): a fresh read of
+// the row and the owner's own answer, open, at a later epoch, with an end at least as high. Any doubt keeps the copy.
+func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnswer, error) {
+	var answer control.PurgeAnswer
+	all, err := t.List()
+	if err != nil {
+		return answer, err
+	}
+	for _, r := range all {
+		if t.broker.now().Sub(r.At) < age {
+			continue
+		}
+		if err := t.sweepable(ctx, r); err != nil {
+			answer.Kept = append(answer.Kept, fmt.Sprintf("%s/%d: %v", r.Topic, r.Partition, err))
+			continue
+		}
+		t.mu.Lock()
+		err := os.RemoveAll(r.Dir)
+		t.mu.Unlock()
+		if err != nil {
+			return answer, err
+		}
+		answer.Deleted++
+		t.broker.logger.Info("a former copy was swept", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition), "end", r.End)
+	}
+	return answer, nil
+}
+
+func (t *Trash) sweepable(ctx context.Context, r Retained) error {
+	row, err := t.broker.cfg.Rows.ReadAssignment(ctx, r.TopicID, r.Partition)
+	if err != nil {
+		return errMetastoreAway
+	}
+	if row == nil {
+		return nil // the topic id was deleted by a guarded write; it never comes back
+	}
+	if row.Moving() != "" {
+		return errors.New("the partition is moving")
+	}
+	if r.End < 0 {
+		return errors.New("its own end is not known, so nothing proves that the owner holds as much")
+	}
+	owner, ok := t.broker.peer(row.Owner)
+	if !ok {
+		return fmt.Errorf("owner %s is not known", row.Owner)
+	}
+	status, err := t.broker.cfg.Peers.Partition(ctx, owner.ControlURL, r.TopicID, r.Partition)
+	switch {
+	case err != nil:
+		return fmt.Errorf("owner %s did not answer: %w", row.Owner, err)
+	case status.State != string(StateOpen):
+		return fmt.Errorf("owner %s has it %s", row.Owner, status.State)
+	case r.MoveID == "" && status.Epoch < r.Epoch+1:
+		return fmt.Errorf("owner %s serves epoch %d", row.Owner, status.Epoch)
+	case status.DurableEnd < r.End:
+		return fmt.Errorf("owner %s ends at %d, this copy at %d", row.Owner, status.DurableEnd, r.End)
+	}
+	return nil
+}
