@@ -52,7 +52,7 @@ type PartitionRef struct {
 // Routing is one immutable view of the fleet: who owns what, at which epoch.
 type Routing struct {
 	ClusterID string
-	Nodes     []Node           // in NodeID order; every owner named below is among them
+	Nodes     []Node // in NodeID order; every owner named below is among them
 	Topics    map[string]*Topic
 	TopicIDs  map[uuid.UUID]*Topic
 }
