@@ -49,7 +49,6 @@ type call struct {
 	srv      *Server
 	req      kmsg.Request
 	version  int16
-	clientID string
 	arrived  time.Time
 	sizeHint int // about how large the encoded answer will be
 }
@@ -69,28 +68,51 @@ func (c *conn) answer(f frame, h header) (kmsg.Response, int, error) {
 		}
 		return nil, 0, fmt.Errorf("%w: versions %d to %d of this key are served", kerr.UnsupportedVersion, a.min, a.max)
 	}
-	req, clientID, err := f.decode(h)
+	req, err := f.decode(h)
 	if err != nil {
 		return nil, 0, err
 	}
-	k := &call{conn: c, srv: c.srv, req: req, version: h.version, clientID: clientID, arrived: f.arrived}
+	k := &call{conn: c, srv: c.srv, req: req, version: h.version, arrived: f.arrived}
 	resp, err := a.handle(k)
 	return resp, k.sizeHint, err
 }
 
-// unsupported answers a version outside the advertised range where its response has one place for an error; nil
-// where it has none.
+// unsupported answers a version outside the advertised range, for those requests a client might send without having
+// asked for the range, or with one place for the error; nil for the others.
 func unsupported(f frame, h header) kmsg.Response {
-	req, _, err := f.decode(h)
+	req, err := f.decode(h)
 	if err != nil {
 		return nil
 	}
 	switch resp := req.ResponseKind().(type) {
-	case *kmsg.FetchResponse:
-		if h.version < 7 {
+	case *kmsg.ProduceResponse: // too new; those too old are the handler's
+		if req.(*kmsg.ProduceRequest).Acks == 0 {
 			return nil
 		}
+		for _, t := range req.(*kmsg.ProduceRequest).Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.BaseOffset, rp.ErrorCode = p.Partition, -1, kerr.UnsupportedVersion.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp
+	case *kmsg.FetchResponse:
 		resp.ErrorCode = kerr.UnsupportedVersion.Code
+		for _, t := range req.(*kmsg.FetchRequest).Topics { // before version 7 there is no code for the whole
+			rt := kmsg.NewFetchResponseTopic()
+			rt.Topic, rt.TopicID = t.Topic, t.TopicID
+			for _, p := range t.Partitions {
+				rp := kmsg.NewFetchResponseTopicPartition()
+				rp.Partition, rp.HighWatermark, rp.RecordBatches = p.Partition, -1, []byte{}
+				rp.ErrorCode = kerr.UnsupportedVersion.Code
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
 		return resp
 	case *kmsg.InitProducerIDResponse:
 		resp.ErrorCode = kerr.UnsupportedVersion.Code

@@ -11,8 +11,9 @@
 //  4. A malformed request, an unknown key or a panic ends only the connection it came from.
 //  5. Every offset of -1 in an OffsetFetch answer came from the Broker; the server never makes one up (R13).
 //
-// What the caller owes: Broker's methods return (or honour their context), and the record bytes handed to Produce may be
-// kept, for the server never reuses a request's memory.
+// What the caller owes: Broker's methods return (or honour their context) and every Routing is ordered as
+// broker.go says. The record bytes handed to Produce may be kept, for the server never reuses a request's memory; but
+// they keep the whole request alive, so what is kept for long is better copied.
 //
 // Start reading at apis.go (what is served at which versions), then conn.go (the life of a connection).
 package wire

@@ -100,7 +100,7 @@ func (k *call) readAll(parts []fetched, budget int) (total int, failed bool) {
 			p.answer.Code, p.answer.Records = kerr.UnsupportedCompressionType.Code, nil
 		}
 		if p.answer.Code != 0 {
-			p.answer.Records = nil
+			p.answer.Records, p.answer.HighWatermark, p.answer.LogStart = nil, -1, -1
 			failed = true
 		}
 		total += len(p.answer.Records)

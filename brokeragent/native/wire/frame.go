@@ -40,28 +40,28 @@ func (f frame) header() (header, error) {
 }
 
 // decode reads the rest of the header and the body; the version has been checked against what kmsg knows.
-func (f frame) decode(h header) (req kmsg.Request, clientID string, err error) {
-	req = kmsg.RequestForKey(h.key)
+func (f frame) decode(h header) (kmsg.Request, error) {
+	req := kmsg.RequestForKey(h.key)
 	if req == nil || h.version < 0 || h.version > req.MaxVersion() {
-		return nil, "", fmt.Errorf("no such request: key %d version %d", h.key, h.version)
+		return nil, fmt.Errorf("no such request: key %d version %d", h.key, h.version)
 	}
 	req.SetVersion(h.version)
-	rest := f.bytes[headerBytes:]
-	if clientID, rest, err = cutNullableString(rest); err != nil {
-		return nil, "", err
+	rest, err := cutNullableString(f.bytes[headerBytes:]) // the client's name for itself
+	if err != nil {
+		return nil, err
 	}
 	if req.IsFlexible() {
 		if rest, err = cutTags(rest); err != nil {
-			return nil, clientID, err
+			return nil, err
 		}
 	}
 	if err := checkArrays(h, rest); err != nil {
-		return nil, clientID, err
+		return nil, err
 	}
 	if err := req.ReadFrom(rest); err != nil {
-		return nil, clientID, fmt.Errorf("decode request: %w", err)
+		return nil, fmt.Errorf("decode request: %w", err)
 	}
-	return req, clientID, nil
+	return req, nil
 }
 
 // encode is the whole answer, size included.
@@ -76,19 +76,20 @@ func encode(h header, resp kmsg.Response, sizeHint int) []byte {
 	return out
 }
 
-func cutNullableString(b []byte) (string, []byte, error) {
+// cutNullableString skips a string.
+func cutNullableString(b []byte) ([]byte, error) {
 	if len(b) < 2 {
-		return "", nil, errTruncated
+		return nil, errTruncated
 	}
 	n := int(int16(binary.BigEndian.Uint16(b)))
 	b = b[2:]
 	if n < 0 {
-		return "", b, nil
+		return b, nil
 	}
 	if len(b) < n {
-		return "", nil, errTruncated
+		return nil, errTruncated
 	}
-	return string(b[:n]), b[n:], nil
+	return b[n:], nil
 }
 
 // cutTags skips the tagged fields of a request header; none is defined.
@@ -130,7 +131,7 @@ func checkArrays(h header, body []byte) error {
 				return errTruncated
 			}
 			body = body[w+int(max(n, 1))-1:]
-		} else if _, body, err = cutNullableString(body); err != nil {
+		} else if body, err = cutNullableString(body); err != nil {
 			return err
 		}
 	}

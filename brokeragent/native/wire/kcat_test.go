@@ -86,6 +86,29 @@ func TestKcatFollowsAMove(t *testing.T) {
 	}
 }
 
+func TestKcatResumesFromItsCommittedOffsets(t *testing.T) {
+	f := newFleet(t)
+	n := f.start(Options{})
+	f.createTopic("orders", 1, n.id)
+	read := func() string {
+		t.Helper()
+		out, err := kcat(t, "", "-b", n.addr, "-C", "-t", "orders", "-p", "0", "-o", "stored", "-e", "-q",
+			"-X", "group.id=g", "-X", "topic.auto.offset.reset=earliest")
+		if err != nil {
+			t.Fatalf("-C: %v", err)
+		}
+		return out
+	}
+	for _, lines := range []string{"a\nb\n", "c\n"} {
+		if _, err := kcat(t, lines, "-b", n.addr, "-P", "-t", "orders", "-p", "0"); err != nil {
+			t.Fatalf("-P: %v", err)
+		}
+		if got := read(); got != lines {
+			t.Errorf("read %q, want only %q", got, lines)
+		}
+	}
+}
+
 func TestKcatIsToldAtOnceThatThereAreNoTransactions(t *testing.T) {
 	f := newFleet(t)
 	n := f.start(Options{})

@@ -4,7 +4,7 @@ import "sync"
 
 // frameQueue holds the requests of one connection that wait for the one in hand. Its bound is counted in requests and
 // bytes together with the one in hand, and is claimed before a body is read, so that a client cannot make the server
-// hold more than the bound plus nothing.
+// hold more than that.
 type frameQueue struct {
 	maxFrames, maxBytes int
 

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -331,12 +333,19 @@ func TestMalformedRequestsCloseOnlyTheirConnection(t *testing.T) {
 			bystander.answerTo(versions, 1)
 		})
 	}
-	t.Run("fetch too new", func(t *testing.T) {
-		req := fetchRequest(17, &Topic{ID: uuid.New()}, 0, 0)
-		if resp := roundTrip(t, n, req).(*kmsg.FetchResponse); resp.ErrorCode != kerr.UnsupportedVersion.Code {
-			t.Errorf("code %d", resp.ErrorCode)
+	for _, version := range []int16{0, 3, 17, 18} {
+		req := fetchRequest(version, &Topic{Name: "orders", ID: uuid.New()}, 0, 0)
+		resp := roundTrip(t, n, req).(*kmsg.FetchResponse)
+		if version >= 7 && resp.ErrorCode != kerr.UnsupportedVersion.Code || resp.Topics[0].Partitions[0].ErrorCode != kerr.UnsupportedVersion.Code {
+			t.Errorf("fetch version %d: %+v", version, resp)
 		}
-	})
+	}
+	for _, version := range []int16{12, 13} {
+		req := produceRequest(version, -1, part{"orders", 0, batch("v", 0)})
+		if resp := roundTrip(t, n, req).(*kmsg.ProduceResponse); resp.Topics[0].Partitions[0].ErrorCode != kerr.UnsupportedVersion.Code {
+			t.Errorf("produce version %d: %+v", version, resp)
+		}
+	}
 }
 
 func TestAPanicClosesOnlyItsConnection(t *testing.T) {
@@ -429,6 +438,82 @@ func TestRequestsWaitForTheFirstRoutingTable(t *testing.T) {
 	close(f.ready)
 	if resp := c.answerTo(req, 1).(*kmsg.MetadataResponse); len(resp.Brokers) != 1 {
 		t.Errorf("%+v", resp)
+	}
+}
+
+// counts is a Metrics for tests.
+type counts struct{ open, handled atomic.Int64 }
+
+func (c *counts) ConnectionOpened() { c.open.Add(1) }
+func (c *counts) ConnectionClosed() { c.open.Add(-1) }
+func (c *counts) RequestHandled(_, _ int16, request, answer int, _, _ time.Duration) {
+	if request > headerBytes && answer > headerBytes {
+		c.handled.Add(1)
+	}
+}
+
+func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
+	f := newFleet(t)
+	seen := &counts{}
+	n := f.start(Options{WriteTimeout: 200 * time.Millisecond, Metrics: seen})
+	topic := f.createTopic("orders", 1, n.id)
+	roundTrip(t, n, produceRequest(9, -1, part{"orders", 0, batch(strings.Repeat("x", 4<<20), 0)}))
+	eventually(t, "one request is counted", func() bool { return seen.handled.Load() == 1 })
+	c := dial(t, n)
+	for range 20 {
+		c.send(1, fetchRequest(12, topic, 0, 0))
+	}
+	eventually(t, "a fetch is being answered", func() bool { return f.called("Fetch") > 0 })
+	// The one that produced goes away only when the test ends.
+	eventually(t, "the client that reads nothing is gone", func() bool { return seen.open.Load() == 1 })
+}
+
+func TestReadingAheadIsBounded(t *testing.T) {
+	q := newFrameQueue(3, 100)
+	if !q.claim(500) {
+		t.Fatalf("a request alone finds no room")
+	}
+	got := make(chan bool)
+	claim := func(n int) { go func() { got <- q.claim(n) }() }
+	waits := func(why string) {
+		t.Helper()
+		select {
+		case <-got:
+			t.Fatalf("claimed although %s", why)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	claim(1)
+	waits("the bytes are spent")
+	q.release(500)
+	<-got
+	if !q.claim(40) || !q.claim(59) {
+		t.Fatalf("there was room")
+	}
+	claim(0)
+	waits("three requests are held")
+	q.push(frame{bytes: []byte("a")})
+	q.close()
+	if <-got {
+		t.Errorf("a closed queue gives room")
+	}
+	if _, ok := q.pop(); !ok {
+		t.Errorf("what was pushed is lost by closing")
+	}
+	if _, ok := q.pop(); ok {
+		t.Errorf("a closed and empty queue still pops")
+	}
+}
+
+func TestRecordsOfALargeRequestArriveWhole(t *testing.T) {
+	f := newFleet(t)
+	n := f.start(Options{})
+	topic := f.createTopic("orders", 1, n.id)
+	big := batch(strings.Repeat("0123456789abcdef", 3<<16), 0) // more than one chunk, more than one doubling
+	roundTrip(t, n, produceRequest(9, -1, part{"orders", 0, big}))
+	got := roundTrip(t, n, fetchRequest(12, topic, 0, 0)).(*kmsg.FetchResponse).Topics[0].Partitions[0].RecordBatches
+	if !bytes.Equal(got[batchMagicAt:], big[batchMagicAt:]) {
+		t.Errorf("%d bytes came back, %d were sent", len(got), len(big))
 	}
 }
 
