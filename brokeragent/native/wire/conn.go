@@ -51,9 +51,22 @@ func (c *conn) run() {
 		defer c.stopReading()
 		c.guard("reader", c.read)
 	}()
-	c.guard("processor", c.process)
+	if ranDry := c.guard("processor", c.process); ranDry {
+		<-readerDone
+		c.linger()
+	}
 	c.abort()
 	<-readerDone
+}
+
+// linger takes leave of a client that may still be sending: closing with bytes unread would reset the connection, and a
+// reset may overtake the last answers.
+func (c *conn) linger() {
+	const leave = 500 * time.Millisecond
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		c.nc.SetReadDeadline(time.Now().Add(leave))
+		io.Copy(io.Discard, c.nc)
+	}
 }
 
 // stopReading lets what was read be handled, and ends long polls.
@@ -70,9 +83,9 @@ func (c *conn) abort() {
 	c.nc.Close()
 }
 
-// guard runs one half of the connection. A panic in it is a defect, but one that must not take the broker's other
+// guard runs one half of the connection and says whether it ended well. A panic in it is a defect, but one that must not take the broker's other
 // clients along.
-func (c *conn) guard(half string, run func() error) {
+func (c *conn) guard(half string, run func() error) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.log.Error("panic while serving a connection; closing it", "half", half, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -81,7 +94,9 @@ func (c *conn) guard(half string, run func() error) {
 	}()
 	if err := run(); err != nil {
 		c.log.Debug("closing connection", "half", half, "reason", err)
+		return false
 	}
+	return true
 }
 
 // read frames requests until the client leaves, misbehaves or the queue is closed.

@@ -411,6 +411,34 @@ func TestShutdownAnswersWhatIsInHand(t *testing.T) {
 	}
 }
 
+func TestShutdownAnswersWhatWasReadAndDropsTheRest(t *testing.T) {
+	f := newFleet(t)
+	n := f.start(Options{MaxQueuedRequests: 2})
+	topic := f.createTopic("orders", 1, n.id)
+	release := f.park(PartitionRef{"orders", topic.ID, 0})
+	c := dial(t, n)
+	req := produceRequest(9, -1, part{"orders", 0, batch("v", 0)})
+	for i := range int32(5) { // one in hand, one queued, three unread
+		c.send(i, req)
+	}
+	eventually(t, "the first is parked", func() bool { return f.called("Produce") == 1 })
+	time.Sleep(50 * time.Millisecond)
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.srv.Shutdown(within(t, 20*time.Second)) }()
+	<-n.srv.stopping
+	release()
+	c.answerTo(req, 0)
+	c.answerTo(req, 1)
+	c.closed()
+	c.Close()
+	if err := <-stopped; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if end := f.end(PartitionRef{"orders", topic.ID, 0}); end != 2 {
+		t.Errorf("log end %d, want 2", end)
+	}
+}
+
 func TestShutdownThatRunsOutOfTimeCancelsWhatIsLeft(t *testing.T) {
 	f := newFleet(t)
 	n := f.start(Options{})
