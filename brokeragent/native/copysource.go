@@ -234,6 +234,15 @@ func (b *Broker) Refresh(ctx context.Context, s control.Subject) error {
 	return err
 }
 
+// MovingNow is the move that holds a partition as far as this broker knows; confirmed is false until rows were read.
+func (b *Broker) MovingNow(s control.Subject) (move string, confirmed bool) {
+	row, confirmed := b.row(key{s.TopicID, s.Partition})
+	if row == nil {
+		return "", confirmed
+	}
+	return row.Moving(), confirmed
+}
+
 // Look re-reads a partition's row and wakes its reconciler: a hint, never an order (design §3 rule 4).
 func (b *Broker) Look(s control.Subject) *Partition {
 	if p := b.partition(key{s.TopicID, s.Partition}); p != nil {

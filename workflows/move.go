@@ -1,0 +1,183 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"portage/workflows/protocol"
+)
+
+// Move carries one single-owner partition from its owner to another broker.
+//
+// The steps, and what undoes each:
+//
+//	claim    reserve the partition (guarded write)            undo: AbortMove
+//	ensure   room, vacancy and staging at the destination     undo: drop the staging
+//	copy     catch up with the source's tail, unfrozen        undo: drop the staging
+//	cutover  freeze, drain, offsets, install                  undo: AbortMove; the source then reopens by itself
+//	---------------------------------------------------------- point of no return
+//	commit   CommitOwner: the destination is the owner        nothing is undone, everything rolls forward
+//	confirm  the destination opens, the source redirects
+//
+// Whoever dies, the step is repeated when they are back. A claim that someone else ended (the freeze's lease, an
+// operator) starts the move over under a new move id, and what was copied is taken over by digest. A cancel before the
+// commit restores everything; after it the answer is that it came too late.
+func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, error) {
+	in, err := protocol.ParseMoveInput(raw.Payload().GetData())
+	if err != nil {
+		return nil, temporal.NewNonRetryableApplicationError(err.Error(), protocol.ErrInvalidInput, nil)
+	}
+	m := newMove(ctx, in)
+	if err := m.expose(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		result, err := m.attempt(ctx)
+		switch {
+		case err == nil:
+			m.enter(ctx, protocol.PhaseDone)
+			return result, nil
+		case m.startsOver(ctx, err):
+			continue
+		default:
+			return nil, m.ended(ctx, err)
+		}
+	}
+}
+
+// attempt is one claim of the partition and everything under it.
+func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err error) {
+	m.beginAttempt(ctx)
+	m.enter(ctx, protocol.PhaseClaim)
+	defer func() { // registered before the claim: its reply may be lost
+		if err != nil && !m.status.Committed {
+			err = m.rollBack(ctx, err)
+		}
+	}()
+	if err := m.run(ctx, protocol.ActivityClaim, protocol.ClaimArgs{MoveID: m.claim.MoveID, Input: m.in}, &m.claim); err != nil {
+		return nil, err
+	}
+	m.claimed = true
+
+	m.enter(ctx, protocol.PhaseEnsure)
+	if err := m.run(ctx, protocol.ActivityEnsure, m.step(), &m.copied); err != nil {
+		return nil, err
+	}
+	evidence, err := m.copyAndCutOver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // the last moment at which a cancel is not too late
+	}
+
+	// From here on nothing is cancelled or compensated: the outcome of the commit may be unknown, and unknown is settled
+	// by repeating it.
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var epoch int32
+	// ===== POINT OF NO RETURN =====
+	if err := m.run(ctx, protocol.ActivityCommit, protocol.CommitArgs{StepArgs: m.step(), Evidence: evidence}, &epoch); err != nil {
+		return nil, err // refused, so surely not done
+	}
+	m.status.Committed = true
+
+	m.enter(ctx, protocol.PhaseConfirm)
+	var finish protocol.FinishResult
+	if err := m.run(ctx, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: m.step(), Copy: m.copied}, &finish); err != nil {
+		return nil, err
+	}
+	return m.result(evidence, epoch, finish), nil
+}
+
+// copyAndCutOver copies until the tail is near and then cuts over. A cutover that would freeze for too long goes back to
+// copying, visibly, until the write rate allows it or an operator forces it.
+func (m *move) copyAndCutOver(ctx workflow.Context) (protocol.Evidence, error) {
+	var evidence protocol.Evidence
+	for {
+		m.enter(ctx, protocol.PhaseCopy)
+		adopted := m.copied.Adopted
+		if err := m.run(ctx, protocol.ActivityCopy, m.step(), &m.copied); err != nil {
+			return evidence, err
+		}
+		m.copied.Adopted = adopted
+		m.status.Converged = &m.copied.Converged
+		m.status.BytesDone, m.status.BytesTotal = m.copied.BytesTotal, m.copied.BytesTotal
+
+		m.enter(ctx, protocol.PhaseCutover)
+		args := protocol.CutoverArgs{StepArgs: m.step(), ExpectedFreeze: m.copied.ExpectedFreeze}
+		err := m.run(ctx, protocol.ActivityCutover, args, &evidence)
+		var failure *temporal.ApplicationError
+		if !errors.As(err, &failure) || failure.Type() != protocol.ErrFreezeTooLong {
+			return evidence, err
+		}
+		m.block(ctx, "freeze_too_long", failure.Message())
+		if err := workflow.Sleep(ctx, freezeTooLongPause); err != nil {
+			return evidence, err
+		}
+		m.round++
+	}
+}
+
+const (
+	freezeTooLongPause = 10 * time.Second
+	startOverPause     = 2 * time.Second
+	startOverPauseMax  = time.Minute
+)
+
+// startsOver reports whether the failure ended only this claim, and waits before the next one.
+func (m *move) startsOver(ctx workflow.Context, err error) bool {
+	var failure *temporal.ApplicationError
+	if ctx.Err() != nil || !errors.As(err, &failure) || failure.Type() != protocol.ErrMoveLost {
+		return false
+	}
+	pause := min(startOverPause<<min(m.status.Attempt-1, 6), startOverPauseMax)
+	m.status.LastFailure = failure.Message()
+	m.block(ctx, "starting_over", fmt.Sprintf("%s; starting over in %s", failure.Message(), pause))
+	return workflow.Sleep(ctx, pause) == nil
+}
+
+// rollBack ends the claim and restores ownership, routing and disk. It runs on a context of its own, since the move's
+// may be the one that was cancelled. It returns the error the move ends with.
+func (m *move) rollBack(ctx workflow.Context, cause error) error {
+	var failure *temporal.ApplicationError
+	if !m.claimed && errors.As(cause, &failure) && failure.Type() == protocol.ErrRefused {
+		return cause // nothing was claimed, nothing changed
+	}
+	cleanup, _ := workflow.NewDisconnectedContext(ctx)
+	m.enter(cleanup, protocol.PhaseRollback)
+	lost := errors.As(cause, &failure) && failure.Type() == protocol.ErrMoveLost
+	args := protocol.AbortArgs{StepArgs: m.step(), Reason: reasonOf(cause), KeepStaging: lost && ctx.Err() == nil}
+	var result protocol.AbortResult
+	if err := m.run(cleanup, protocol.ActivityAbort, args, &result); err != nil {
+		return fmt.Errorf("rolling back after %v: %w", cause, err)
+	}
+	return cause
+}
+
+// ended maps the last error to the phase and the error people see.
+func (m *move) ended(ctx workflow.Context, err error) error {
+	show, _ := workflow.NewDisconnectedContext(ctx)
+	m.status.LastFailure = reasonOf(err)
+	if temporal.IsCanceledError(err) || ctx.Err() != nil {
+		m.enter(show, protocol.PhaseCancelled)
+		return temporal.NewCanceledError(fmt.Sprintf("cancelled; %s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))
+	}
+	m.enter(show, protocol.PhaseRolledBack)
+	return err
+}
+
+func reasonOf(err error) string {
+	var failure *temporal.ApplicationError
+	if errors.As(err, &failure) {
+		return failure.Message()
+	}
+	if temporal.IsCanceledError(err) {
+		return "cancelled"
+	}
+	return err.Error()
+}

@@ -1,0 +1,179 @@
+package workflows
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"portage/workflows/protocol"
+)
+
+// move is the state of one Move workflow.
+type move struct {
+	in      protocol.MoveInput
+	status  protocol.Status
+	claim   protocol.Claim
+	claimed bool
+	round   int32
+	copied  protocol.CopyResult
+}
+
+func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
+	return &move{in: in, status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx)}}
+}
+
+var (
+	topicKey     = temporal.NewSearchAttributeKeyKeyword(protocol.AttributeTopic)
+	partitionKey = temporal.NewSearchAttributeKeyInt64(protocol.AttributePartition)
+	sourceKey    = temporal.NewSearchAttributeKeyKeyword(protocol.AttributeSource)
+	targetKey    = temporal.NewSearchAttributeKeyKeyword(protocol.AttributeTarget)
+	phaseKey     = temporal.NewSearchAttributeKeyKeyword(protocol.AttributePhase)
+	blockedKey   = temporal.NewSearchAttributeKeyKeyword(protocol.AttributeBlocked)
+)
+
+// notBlocked is the search attribute's value while nothing blocks, so that `MoveBlocked != "none"` finds what does.
+const notBlocked = "none"
+
+// expose sets up what people see and ask: the query, the progress signals.
+func (m *move) expose(ctx workflow.Context) error {
+	err := workflow.SetQueryHandlerWithOptions(ctx, protocol.QueryStatus, func() (protocol.Status, error) { return m.status, nil },
+		workflow.QueryHandlerOptions{Description: "phase, bytes, rate and what blocks the move"})
+	if err != nil {
+		return err
+	}
+	channel := workflow.GetSignalChannel(ctx, protocol.SignalProgress)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var p protocol.Progress
+			if more := channel.Receive(ctx, &p); !more || ctx.Err() != nil {
+				return
+			}
+			m.progress(ctx, p)
+		}
+	})
+	return nil
+}
+
+func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
+	if p.BytesTotal > 0 {
+		m.status.BytesDone, m.status.BytesTotal, m.status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec
+	}
+	if p.Blocked != m.status.Blocked || p.BlockedReason != m.status.BlockedReason {
+		m.block(ctx, p.Blocked, p.BlockedReason)
+		return
+	}
+	m.show(ctx)
+}
+
+// beginAttempt takes a new move id: an ended one is dead for ever (R7).
+func (m *move) beginAttempt(ctx workflow.Context) {
+	m.status.Attempt++
+	m.round, m.claimed = 0, false
+	m.claim = protocol.Claim{MoveID: fmt.Sprintf("%s.%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, m.status.Attempt), Topic: m.in.Topic, Partition: *m.in.Partition, To: m.in.To}
+	m.status.MoveID = m.claim.MoveID
+}
+
+// enter shows the next phase. The attributes travel with the command that follows, so they cost an event and no hop.
+func (m *move) enter(ctx workflow.Context, phase string) {
+	m.status.Phase, m.status.Since = phase, workflow.Now(ctx)
+	m.status.Blocked, m.status.BlockedReason, m.status.BlockedSince = "", "", nil
+	updates := []temporal.SearchAttributeUpdate{phaseKey.ValueSet(phase), blockedKey.ValueSet(notBlocked)}
+	if phase == protocol.PhaseClaim && m.status.Attempt == 1 {
+		updates = append(updates, topicKey.ValueSet(m.in.Topic), partitionKey.ValueSet(int64(*m.in.Partition)), targetKey.ValueSet(m.in.To))
+	}
+	if phase == protocol.PhaseEnsure {
+		m.status.From = m.claim.From
+		updates = append(updates, sourceKey.ValueSet(m.claim.From))
+	}
+	m.upsert(ctx, updates...)
+	m.show(ctx)
+}
+
+// block shows what the move waits for. Waiting for something the operator must mend is not a failure.
+func (m *move) block(ctx workflow.Context, code, reason string) {
+	if code != m.status.Blocked {
+		m.status.BlockedSince = nil
+		attribute := notBlocked
+		if code != "" {
+			now := workflow.Now(ctx)
+			m.status.BlockedSince = &now
+			attribute = code
+		}
+		m.upsert(ctx, blockedKey.ValueSet(attribute))
+	}
+	m.status.Blocked, m.status.BlockedReason = code, reason
+	m.show(ctx)
+}
+
+func (m *move) upsert(ctx workflow.Context, updates ...temporal.SearchAttributeUpdate) {
+	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil {
+		workflow.GetLogger(ctx).Warn("search attributes were not set", "error", err)
+	}
+}
+
+// show writes the status where the UI shows it without any tool.
+func (m *move) show(ctx workflow.Context) {
+	s := m.status
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s/%d**: %s → **%s**\n\nphase **%s** since %s, attempt %d\n\n", s.Topic, s.Partition, orUnknown(s.From), s.To, s.Phase, s.Since.UTC().Format(time.RFC3339), s.Attempt)
+	if s.BytesTotal > 0 {
+		fmt.Fprintf(&b, "copied %s of %s", protocol.ByteSize(s.BytesDone), protocol.ByteSize(s.BytesTotal))
+		if s.BytesPerSec > 0 {
+			fmt.Fprintf(&b, " at %s/s", protocol.ByteSize(s.BytesPerSec))
+		}
+		if eta, ok := s.ETA(); ok {
+			fmt.Fprintf(&b, ", about %s left", eta.Round(time.Second))
+		}
+		b.WriteString("\n\n")
+	}
+	if s.Blocked != "" {
+		fmt.Fprintf(&b, "**blocked: `%s`** since %s: %s\n\n", s.Blocked, s.BlockedSince.UTC().Format(time.RFC3339), s.BlockedReason)
+	}
+	if s.LastFailure != "" {
+		fmt.Fprintf(&b, "last failure: %s\n\n", s.LastFailure)
+	}
+	if s.Committed {
+		b.WriteString("committed: the destination is the owner; a cancel comes too late, move it back to undo\n\n")
+	}
+	if s.TooLate != "" {
+		fmt.Fprintf(&b, "%s\n\n", s.TooLate)
+	}
+	fmt.Fprintf(&b, "move id `%s`\n", s.MoveID)
+	workflow.SetCurrentDetails(ctx, b.String())
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "?"
+	}
+	return s
+}
+
+func (m *move) step() protocol.StepArgs {
+	return protocol.StepArgs{Claim: m.claim, Input: m.in, Round: m.round}
+}
+
+// run executes one activity under the options of its kind and waits for it, also when cancelled: a step that may still be
+// running is not compensated over.
+func (m *move) run(ctx workflow.Context, activity string, args, result any) error {
+	options := workflow.ActivityOptions{
+		StartToCloseTimeout: 30 * 24 * time.Hour, // a copy takes what it takes; a dead worker is noticed by the heartbeat
+		HeartbeatTimeout:    5 * time.Second,
+		WaitForCancellation: true,
+		Summary:             fmt.Sprintf("%s %s/%d → %s", activity, m.in.Topic, *m.in.Partition, m.in.To),
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
+			NonRetryableErrorTypes: []string{protocol.ErrRefused, protocol.ErrMoveLost, protocol.ErrFreezeTooLong, protocol.ErrInvalidInput}},
+	}
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), activity, args).Get(ctx, result)
+}
+
+// result gathers what a finished move reports.
+func (m *move) result(e protocol.Evidence, epoch int32, f protocol.FinishResult) *protocol.MoveResult {
+	m.status.FrozenMS = f.FrozenMS
+	return &protocol.MoveResult{MoveID: m.claim.MoveID, Topic: m.in.Topic, Partition: *m.in.Partition, From: m.claim.From, To: m.in.To, Epoch: epoch,
+		End: e.InstalledEnd, Bytes: m.copied.BytesCopied + e.TailBytes, Converged: m.copied.Converged, Adopted: m.copied.Adopted,
+		FrozenMS: f.FrozenMS, TotalMS: f.TotalMS, Parked: f.Parked, Attempts: m.status.Attempt, TooLate: m.status.TooLate}
+}

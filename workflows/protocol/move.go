@@ -1,0 +1,267 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// MoveInput asks for one partition to be moved. Only topic, partition and to are needed.
+type MoveInput struct {
+	Topic     string `json:"topic"`
+	Partition *int32 `json:"partition"`
+	To        string `json:"to"`
+	// By and Reason are recorded with the move.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Limit paces the copy, in bytes a second: "64MiB". Empty: no limit of its own.
+	Limit ByteSize `json:"limit,omitempty"`
+	// Lag is how close to the tail the copy must come before the cutover; "4MiB" by default.
+	Lag ByteSize `json:"lag,omitempty"`
+	// MaxPasses bounds the passes of the copy; 20 by default.
+	MaxPasses int `json:"maxPasses,omitempty"`
+	// Force accepts an expected freeze above the limit of 30 s.
+	Force bool `json:"force,omitempty"`
+}
+
+// ParseMoveInput reads an input strictly: an unknown key is an error, never a default, and every fault is named at once.
+func ParseMoveInput(raw []byte) (MoveInput, error) {
+	var in MoveInput
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&in); err != nil {
+		return in, fmt.Errorf(`the input is not a move: %v; give {"topic":"orders","partition":3,"to":"b2"}`, err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return in, errors.New("the input has something behind the move; give one JSON object")
+	}
+	var faults []string
+	if in.Topic == "" {
+		faults = append(faults, `"topic" is missing`)
+	}
+	switch {
+	case in.Partition == nil:
+		faults = append(faults, `"partition" is missing`)
+	case *in.Partition < 0:
+		faults = append(faults, fmt.Sprintf(`"partition" is %d; partitions start at 0`, *in.Partition))
+	}
+	if in.To == "" {
+		faults = append(faults, `"to" is missing: name the destination broker`)
+	}
+	if in.MaxPasses < 0 || in.MaxPasses > 1000 {
+		faults = append(faults, `"maxPasses" is not within 0 to 1000`)
+	}
+	if len(faults) > 0 {
+		return in, fmt.Errorf("the move can not start: %s", strings.Join(faults, "; "))
+	}
+	return in, nil
+}
+
+// ByteSize is a number of bytes that reads "256KiB", "64MiB", "1GiB", "10MB" or a plain number.
+type ByteSize int64
+
+var sizeUnits = []struct {
+	suffix string
+	bytes  float64
+}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+
+// ParseByteSize reads a size; negative sizes are errors.
+func ParseByteSize(text string) (ByteSize, error) {
+	number, unit := strings.TrimSpace(text), 1.0
+	for _, u := range sizeUnits {
+		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
+			number, unit = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || n < 0 || n*unit > 1<<62 {
+		return 0, fmt.Errorf(`%q is not a size; write "64MiB" or a number of bytes`, text)
+	}
+	return ByteSize(n * unit), nil
+}
+
+// String writes a size with one decimal and a binary unit.
+func (b ByteSize) String() string {
+	switch {
+	case b >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(b)/(1<<30))
+	case b >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(b)/(1<<20))
+	case b >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(b)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", int64(b))
+}
+
+// UnmarshalJSON takes a text or a plain number.
+func (b *ByteSize) UnmarshalJSON(raw []byte) error {
+	text := string(raw)
+	if quoted, err := strconv.Unquote(text); err == nil {
+		text = quoted
+	}
+	size, err := ParseByteSize(text)
+	*b = size
+	return err
+}
+
+// UnmarshalText serves command line flags.
+func (b *ByteSize) UnmarshalText(text []byte) error {
+	size, err := ParseByteSize(string(text))
+	*b = size
+	return err
+}
+
+// Claim is a move's hold on its partition, as the claim left it.
+type Claim struct {
+	MoveID          string    `json:"moveId"`
+	TopicID         uuid.UUID `json:"topicId"`
+	Topic           string    `json:"topic"`
+	Partition       int32     `json:"partition"`
+	From            string    `json:"from"`
+	To              string    `json:"to"`
+	Epoch           int32     `json:"epoch"`
+	Version         int64     `json:"version"`
+	ControllerEpoch int64     `json:"controllerEpoch"`
+}
+
+// ClaimArgs is the input of the Claim activity.
+type ClaimArgs struct {
+	MoveID string    `json:"moveId"`
+	Input  MoveInput `json:"input"`
+}
+
+// StepArgs is the input of every later activity of a move. Round rises each time the workflow repeats a phase under one
+// claim, so that tokens keep rising (R16).
+type StepArgs struct {
+	Claim Claim     `json:"claim"`
+	Input MoveInput `json:"input"`
+	Round int32     `json:"round"`
+}
+
+// CopyResult is what the copy reached.
+type CopyResult struct {
+	BytesTotal     int64         `json:"bytesTotal"`
+	BytesCopied    int64         `json:"bytesCopied"`
+	Passes         int           `json:"passes"`
+	Converged      bool          `json:"converged"`
+	ExpectedFreeze time.Duration `json:"expectedFreezeNs"`
+	Adopted        bool          `json:"adopted,omitempty"`
+}
+
+// CutoverArgs is the input of the Cutover activity.
+type CutoverArgs struct {
+	StepArgs
+	ExpectedFreeze time.Duration `json:"expectedFreezeNs"`
+}
+
+// Evidence is what a cutover proves: the source's freeze and the destination's installed copy (R7).
+type Evidence struct {
+	Version          int64     `json:"version"`
+	FrozenEnd        int64     `json:"frozenEnd"`
+	InstalledEnd     int64     `json:"installedEnd"`
+	InstalledVersion int64     `json:"installedVersion"`
+	Storage          uuid.UUID `json:"storage"`
+	TailBytes        int64     `json:"tailBytes"`
+	Groups           int       `json:"groups"`
+	Producers        int       `json:"producers"`
+}
+
+// CommitArgs is the input of the Commit activity.
+type CommitArgs struct {
+	StepArgs
+	Evidence Evidence `json:"evidence"`
+}
+
+// FinishArgs is the input of the Finish activity.
+type FinishArgs struct {
+	StepArgs
+	Copy CopyResult `json:"copy"`
+}
+
+// FinishResult is what the agents measured.
+type FinishResult struct {
+	FrozenMS float64 `json:"frozenMs"` // from the first parked request until writes were taken again; 0 when none was parked
+	TotalMS  float64 `json:"totalMs"`  // from the freeze itself
+	Parked   int     `json:"parked"`
+}
+
+// AbortArgs is the input of the Abort activity.
+type AbortArgs struct {
+	StepArgs
+	Reason      string `json:"reason"`
+	KeepStaging bool   `json:"keepStaging"` // a retry follows and takes the staging over by digest
+}
+
+// AbortResult says who won: an abort that comes too late finds the move committed.
+type AbortResult struct {
+	Committed bool `json:"committed"`
+}
+
+// Progress is the signal activities send when what people see should change: blocked, unblocked, or another tenth copied.
+type Progress struct {
+	BytesDone     int64   `json:"bytesDone"`
+	BytesTotal    int64   `json:"bytesTotal"`
+	BytesPerSec   float64 `json:"bytesPerSec"`
+	Blocked       string  `json:"blocked,omitempty"`
+	BlockedReason string  `json:"blockedReason,omitempty"`
+}
+
+// Status is the answer of the Status query and the text behind the workflow's current details.
+type Status struct {
+	Topic         string     `json:"topic"`
+	Partition     int32      `json:"partition"`
+	From          string     `json:"from,omitempty"`
+	To            string     `json:"to"`
+	MoveID        string     `json:"moveId,omitempty"`
+	Phase         string     `json:"phase"`
+	Since         time.Time  `json:"since"` // when the phase began
+	Attempt       int        `json:"attempt"`
+	BytesDone     int64      `json:"bytesDone"`
+	BytesTotal    int64      `json:"bytesTotal"`
+	BytesPerSec   float64    `json:"bytesPerSec,omitempty"`
+	Blocked       string     `json:"blocked,omitempty"` // a stable code
+	BlockedReason string     `json:"blockedReason,omitempty"`
+	BlockedSince  *time.Time `json:"blockedSince,omitempty"`
+	Committed     bool       `json:"committed"`
+	LastFailure   string     `json:"lastFailure,omitempty"`
+	TooLate       string     `json:"tooLate,omitempty"` // the answer to a cancel after the point of no return
+	Converged     *bool      `json:"converged,omitempty"`
+	FrozenMS      float64    `json:"frozenMs,omitempty"`
+}
+
+// ETA is the time the rest of the copy takes at the present rate; false when that is not known.
+func (s Status) ETA() (time.Duration, bool) {
+	if s.BytesPerSec <= 0 || s.BytesTotal <= s.BytesDone {
+		return 0, false
+	}
+	return time.Duration(float64(s.BytesTotal-s.BytesDone) / s.BytesPerSec * float64(time.Second)), true
+}
+
+// MoveResult is how a move that was carried out ended.
+type MoveResult struct {
+	MoveID    string  `json:"moveId"`
+	Topic     string  `json:"topic"`
+	Partition int32   `json:"partition"`
+	From      string  `json:"from"`
+	To        string  `json:"to"`
+	Epoch     int32   `json:"epoch"`
+	End       int64   `json:"end"` // the partition's end at the flip
+	Bytes     int64   `json:"bytes"`
+	Converged bool    `json:"converged"`
+	Adopted   bool    `json:"adopted,omitempty"`
+	FrozenMS  float64 `json:"frozenMs"`
+	TotalMS   float64 `json:"totalMs"`
+	Parked    int     `json:"parked"`
+	Attempts  int     `json:"attempts"`
+	TooLate   string  `json:"tooLate,omitempty"`
+}
+
+func itoa(n int32) string { return strconv.Itoa(int(n)) }

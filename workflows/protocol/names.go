@@ -1,0 +1,64 @@
+// Package protocol holds what crosses between workflows, activities, the worker and the command line: every wire name in
+// one block, and the JSON of inputs, results, signals and queries. It imports neither network nor database code.
+package protocol
+
+// TaskQueue is the default queue of a fleet's workers.
+const TaskQueue = "portage"
+
+// Workflow, activity, query and signal names as Temporal sees them. They are recorded in histories: never rename one.
+const (
+	WorkflowMove = "Move"
+
+	ActivityClaim   = "Claim"
+	ActivityEnsure  = "Ensure"
+	ActivityCopy    = "Copy"
+	ActivityCutover = "Cutover"
+	ActivityCommit  = "Commit"
+	ActivityFinish  = "Finish"
+	ActivityAbort   = "Abort"
+
+	QueryStatus    = "Status"
+	SignalProgress = "progress"
+)
+
+// Search attributes, registered by the worker at its start.
+const (
+	AttributeTopic     = "MoveTopic"     // Keyword
+	AttributePartition = "MovePartition" // Int
+	AttributeSource    = "MoveSource"    // Keyword
+	AttributeTarget    = "MoveTarget"    // Keyword
+	AttributePhase     = "MovePhase"     // Keyword
+	AttributeBlocked   = "MoveBlocked"   // Keyword, a stable code; "none" when nothing blocks
+)
+
+// Phases of a move, in order. The last three are ends.
+const (
+	PhaseClaim      = "claim"
+	PhaseEnsure     = "ensure"
+	PhaseCopy       = "copy"
+	PhaseCutover    = "cutover" // freeze, drain, offsets, install
+	PhaseCommit     = "commit"  // the point of no return
+	PhaseConfirm    = "confirm" // the destination opens, the source redirects
+	PhaseRollback   = "rolling back"
+	PhaseDone       = "done"
+	PhaseCancelled  = "cancelled"
+	PhaseRolledBack = "rolled back"
+)
+
+// Error types of failed activities. Everything that is not here is retried.
+const (
+	// ErrRefused: the request can not be carried out as it is; the message says why. Not retried, the move ends.
+	ErrRefused = "Refused"
+	// ErrInvalidInput: the workflow's input is not what it takes.
+	ErrInvalidInput = "InvalidInput"
+	// ErrMoveLost: the claim was ended by someone else (the freeze's lease, an operator); a new claim starts over.
+	ErrMoveLost = "MoveLost"
+	// ErrFreezeTooLong: the cutover would freeze for longer than allowed; the copy goes on.
+	ErrFreezeTooLong = "FreezeTooLong"
+)
+
+// PartitionWorkflowID is the workflow id that the command line and parents use for everything that changes one partition.
+// Any other id works too: the claim row is the lock.
+func PartitionWorkflowID(topic string, partition int32) string {
+	return "partition:" + topic + ":" + itoa(partition)
+}
