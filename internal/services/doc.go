@@ -9,7 +9,8 @@
 //     Restart brings it back at the same address with the same data.
 //  3. Nothing outlives the parent. Children have process groups of their own, so Ctrl-C reaches
 //     the parent alone and its cleanup stops them in order; when the parent itself is killed -9,
-//     the kernel kills them (Linux: parent death signal; elsewhere: a watchdog process).
+//     a watchdog process kills their groups (and on Linux the kernel kills them at once). The
+//     processes of Postgres, which leave that group, end when they miss their postmaster.
 //  4. An error ends with what to do, or with the last lines of the service's log.
 //
 // # What the caller owes

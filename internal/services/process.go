@@ -48,7 +48,7 @@ type Process struct {
 	reaped bool
 }
 
-// StartProcess starts the command in a process group of its own. The child is killed when this
+// StartProcess starts the command in a process group of its own. The group is killed when this
 // process dies, however it dies.
 func StartProcess(command Command) (*Process, error) {
 	if command.Grace == 0 {
@@ -104,7 +104,7 @@ func (p *Process) run(started chan<- error) {
 		return
 	}
 	p.pid = cmd.Process.Pid
-	release, err := watchParent(p.pid)
+	release, err := startWatchdog(p.pid)
 	if err != nil {
 		_ = syscall.Kill(-p.pid, syscall.SIGKILL)
 		_ = cmd.Wait()

@@ -12,11 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dieWithParent has the kernel kill the child when the thread that started it ends.
+// dieWithParent has the kernel kill the child when the thread that started it ends. It reaches the
+// child alone, but at once, and from the first moment; the watchdog takes the rest of the group.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
-
-// watchParent has nothing to do where dieWithParent works.
-func watchParent(int) (release func(), err error) { return func() {}, nil }
 
 // waitUntilDead returns when the child has ended but is not reaped: its id is still taken.
 func waitUntilDead(pid int) {

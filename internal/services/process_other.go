@@ -10,10 +10,8 @@ import (
 	"syscall"
 )
 
-// There is no parent death signal here; watchParent stands in.
+// There is no parent death signal here; the watchdog is alone.
 func dieWithParent(*syscall.SysProcAttr) {}
-
-func watchParent(pid int) (release func(), err error) { return startWatchdog(pid) }
 
 // There is no portable way to wait without reaping. Between the reaping and the note that it has
 // happened, the id could in theory be given to another process.

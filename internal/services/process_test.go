@@ -31,17 +31,9 @@ func playParent(role string) {
 	_ = os.Unsetenv(parentVariable)
 	switch role {
 	case "process":
-		child, err := StartProcess(shell("sleep 1000"))
+		child, err := StartProcess(shell(`sleep 1000 & echo $! >"$PORTAGE_TEST_DIR/pid"; sleep 1000`))
 		report(err)
 		fmt.Println(child.PID())
-	case "watchdog":
-		// As where there is no parent death signal.
-		child := exec.Command("sleep", "1000")
-		child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		report(child.Start())
-		_, err := startWatchdog(child.Process.Pid)
-		report(err)
-		fmt.Println(child.Process.Pid)
 	case "postgres":
 		p, err := StartPostgres(context.Background(), PostgresOptions{Dir: os.Getenv("PORTAGE_TEST_DIR")})
 		report(err)
@@ -230,9 +222,11 @@ func TestAProgramThatIsNotThereIsAnError(t *testing.T) {
 }
 
 func TestChildrenDieWhenTheirParentIsKilled(t *testing.T) {
-	parent, child := startParent(t, "process")
-	if isGone(child) {
-		t.Fatal("the child is not there")
+	dir := t.TempDir()
+	parent, child := startParent(t, "process", "PORTAGE_TEST_DIR="+dir)
+	grandchild := readPID(t, filepath.Join(dir, "pid"))
+	if isGone(child) || isGone(grandchild) {
+		t.Fatal("the children are not there")
 	}
 
 	if err := parent.Process.Kill(); err != nil {
@@ -240,19 +234,7 @@ func TestChildrenDieWhenTheirParentIsKilled(t *testing.T) {
 	}
 
 	waitFor(t, "the child is gone", func() bool { return isGone(child) })
-}
-
-func TestWatchdogKillsTheGroupWhenItsParentIsKilled(t *testing.T) {
-	parent, child := startParent(t, "watchdog")
-	if isGone(child) {
-		t.Fatal("the child is not there")
-	}
-
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-
-	waitFor(t, "the child is gone", func() bool { return isGone(child) })
+	waitFor(t, "the child of the child is gone", func() bool { return isGone(grandchild) })
 }
 
 func TestReleasedWatchdogHarmsNobody(t *testing.T) {

@@ -20,9 +20,7 @@ func untilReady(ctx context.Context, process *Process, ask func(context.Context)
 	defer cancel()
 	var last error
 	for {
-		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := ask(attempt)
-		cancel()
+		err := askWhileRunning(ctx, process, ask)
 		if err == nil && process.Running() {
 			return nil
 		}
@@ -40,6 +38,22 @@ func untilReady(ctx context.Context, process *Process, ask func(context.Context)
 			return fmt.Errorf("%s does not answer: %w%s", process.Name(), errors.Join(context.Cause(ctx), last), endOfLog(process.LogFile()))
 		case <-time.After(probePause):
 		}
+	}
+}
+
+// askWhileRunning asks once. The end of the process ends the asking: whoever holds its port instead may
+// never answer.
+func askWhileRunning(ctx context.Context, process *Process, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	answer := make(chan error, 1)
+	go func() { answer <- ask(ctx) }()
+	select {
+	case err := <-answer:
+		cancel()
+		return err
+	case <-process.Exited():
+		cancel()
+		return <-answer
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -33,8 +34,10 @@ func FindTemporal(ctx context.Context, progress io.Writer) (binary string, err e
 	if progress != nil {
 		build.Stderr = io.MultiWriter(&said, progress)
 	}
-	// The shell passes an interrupt on to the build below it and removes what is half done.
-	build.Cancel = func() error { return build.Process.Signal(os.Interrupt) }
+	// The end of ctx ends the script and the compilers below it. If this process dies instead, the
+	// build goes on to its end and is there the next time.
+	build.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	build.Cancel = func() error { return syscall.Kill(-build.Process.Pid, syscall.SIGKILL) }
 	build.WaitDelay = 10 * time.Second
 	if err := build.Run(); err != nil {
 		return "", fmt.Errorf("build the Temporal dev server: %w: %s", errors.Join(ctx.Err(), err), strings.TrimSpace(said.String()))
