@@ -1,0 +1,143 @@
+package offsets
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// JournalFile is the journal's name in the partition's directory.
+const JournalFile = "offsets.journal"
+
+const tempSuffix = ".tmp"
+
+// Recovery says what Open cut off a journal.
+type Recovery struct {
+	CutAt    int64
+	CutBytes int64
+}
+
+// load plays a journal up to its last sound frame.
+func load(path string) (s state, good, size int64, err error) {
+	s = state{entries: map[string]Entry{}}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, 0, 0, err
+	}
+	for rest := b; len(rest) > 0; {
+		payload, after, err := nextFrame(rest)
+		if err != nil {
+			break
+		}
+		if err := s.apply(payload); err != nil {
+			// The CRC holds, so this is not a torn write: it was written by another version, or by a mistake.
+			return s, 0, 0, fmt.Errorf("%s at byte %d: %w", path, good, err)
+		}
+		good += int64(len(rest) - len(after))
+		rest = after
+	}
+	return s, good, int64(len(b)), nil
+}
+
+// replaceJournal puts a journal of one snapshot in the place of whatever is there, in one durable step.
+func replaceJournal(dir string, payload []byte, sync func(*os.File) error) (f *os.File, size int64, err error) {
+	path := filepath.Join(dir, JournalFile)
+	temp := path + tempSuffix
+	frame := appendFrame(nil, payload)
+	f, err = os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, 0, err
+	}
+	if _, err = f.Write(frame); err == nil {
+		err = sync(f)
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("replace %s: %w", path, errors.Join(err, f.Close()))
+	}
+	return f, int64(len(frame)), nil
+}
+
+// WriteSnapshotFile makes dir's journal out of a snapshot, in one durable step: for a staged copy, whose table nobody has
+// open.
+func WriteSnapshotFile(dir string, snapshot []byte) error {
+	payload, err := checkSum(snapshot)
+	if err != nil {
+		return err
+	}
+	var s state
+	if err := s.applySnapshot(payload); err != nil {
+		return err
+	}
+	f, _, err := replaceJournal(dir, payload, fdatasync)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func fdatasync(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var syncErr error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			// An interrupted call has reported nothing and may be made again; any other error is final.
+			if syncErr = unix.Fdatasync(int(fd)); syncErr != unix.EINTR {
+				return
+			}
+		}
+	})
+	return errors.Join(err, os.NewSyscallError("fdatasync", syncErr))
+}
+
+// openJournal opens or creates the journal and cuts its torn tail.
+func openJournal(dir string, sync func(*os.File) error) (f *os.File, s state, size int64, rec Recovery, err error) {
+	path := filepath.Join(dir, JournalFile)
+	if err := os.Remove(path + tempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, s, 0, rec, err
+	}
+	s, good, size, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		s = state{entries: map[string]Entry{}}
+		f, size, err = replaceJournal(dir, s.encodeSnapshot(), sync)
+		return f, s, size, rec, err
+	}
+	if err != nil {
+		return nil, s, 0, rec, err
+	}
+	if f, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+		return nil, s, 0, rec, err
+	}
+	if good < size {
+		rec = Recovery{good, size - good}
+		err = f.Truncate(good)
+	}
+	if err == nil {
+		// Also without a cut: what a killed process wrote and never fsynced is answered from now on.
+		err = sync(f)
+	}
+	if err != nil {
+		return nil, s, 0, rec, errors.Join(err, f.Close())
+	}
+	return f, s, good, rec, nil
+}
