@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,7 +127,7 @@ func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int
 			n, err = s.pull(ctx, list, s.limit)
 			copied += n
 			if err == nil {
-				err = s.staging.Sync(ctx)
+				err = s.settle(ctx, list)
 			}
 		}
 		if err == nil {
@@ -144,6 +145,18 @@ func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int
 		s.resumed()
 	}
 	return copied, 0, ctx.Err()
+}
+
+// settle does everything whose cost grows with the partition before the freeze: fsync, and the index files of the
+// segments that the source has sealed.
+func (s *session) settle(ctx context.Context, list control.Listing) error {
+	if err := s.staging.Sync(ctx); err != nil {
+		return err
+	}
+	if n := len(list.Segments); n > 0 {
+		return s.staging.SealUpTo(ctx, list.Segments[n-1].Base)
+	}
+	return nil
 }
 
 // waitable says for what a failed pass waits; "" when waiting can not help.
@@ -182,7 +195,14 @@ func (s *session) pull(ctx context.Context, list control.Listing, limit *throttl
 	s.update(func(st *control.SessionStatus) { st.BytesTotal = total })
 	staged := s.stagedSizes()
 	for _, seg := range list.Segments {
-		have := staged[seg.Base].Size
+		known, begun := staged[seg.Base]
+		have := known.Size
+		if !begun && seg.Size == 0 {
+			// The empty active segment: it alone says where a log begins whose records retention removed.
+			if _, err := s.staging.WriteSegment(ctx, seg.Base, 0, strings.NewReader(""), 0); err != nil {
+				return copied, err
+			}
+		}
 		if have < seg.Size {
 			n, err := s.fetch(ctx, list, seg, have, limit)
 			copied += n

@@ -18,7 +18,7 @@ func (a *Agent) serveListing(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := a.native.Listing(s)
+	list, err := a.native.Listing(r.Context(), s)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (a *Agent) serveDigest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	digest, err := a.native.SegmentDigest(s, base, size)
+	digest, err := a.native.SegmentDigest(r.Context(), s, base, size)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (a *Agent) serveBytes(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	base, from, to := at[0], at[1], at[2]
-	file, size, err := a.native.OpenSegment(s, base)
+	file, size, err := a.native.OpenSegment(r.Context(), s, base)
 	if err != nil {
 		return err
 	}

@@ -14,19 +14,28 @@ import (
 	"portage/internal/faults"
 )
 
-// source finds the open partition a claimed move copies from.
-func (b *Broker) source(s control.Subject) (*Partition, error) {
-	p := b.partition(key{s.TopicID, s.Partition})
+// source finds the open partition a claimed move copies from. A claim that this broker has not heard of yet is looked up
+// once: the destination may be faster than the notification.
+func (b *Broker) source(ctx context.Context, s control.Subject) (*Partition, error) {
+	k := key{s.TopicID, s.Partition}
+	p := b.partition(k)
 	if p == nil {
-		return nil, control.Errorf(control.CodeNotOwner, "%s/%d is not on this broker", s.Topic, s.Partition)
+		return nil, control.Errorf(control.CodeNotOpen, "%s/%d is not on this broker", s.Topic, s.Partition)
+	}
+	row, _ := b.row(k)
+	if row == nil || row.Moving() != s.MoveID {
+		var err error
+		if row, err = b.readRow(ctx, k); err != nil {
+			return nil, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer: %v", err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !p.serves():
-		return nil, control.Errorf(control.CodeNotOpen, "%s is %s here: %s", p.name(), p.state, p.reason)
-	case p.row.Moving() != s.MoveID:
+	case row == nil || row.Moving() != s.MoveID:
 		return nil, control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s", p.name(), s.MoveID)
+	case !p.serves():
+		return nil, control.Errorf(control.CodeNotOpen, "%s is %s on its owner: %s", p.name(), p.state, p.reason)
 	case p.serving != s.Epoch:
 		return nil, control.Errorf(control.CodeRowMoved, "%s is at epoch %d, not %d", p.name(), p.serving, s.Epoch)
 	}
@@ -35,9 +44,9 @@ func (b *Broker) source(s control.Subject) (*Partition, error) {
 
 // Listing shows the durable state of a partition to the destination of its move, and pins its segments against
 // retention until the move is over.
-func (b *Broker) Listing(s control.Subject) (control.Listing, error) {
+func (b *Broker) Listing(ctx context.Context, s control.Subject) (control.Listing, error) {
 	var none control.Listing
-	p, err := b.source(s)
+	p, err := b.source(ctx, s)
 	if err != nil {
 		return none, err
 	}
@@ -62,8 +71,8 @@ func (b *Broker) Listing(s control.Subject) (control.Listing, error) {
 }
 
 // OpenSegment opens one segment of a partition for its move; size is its durable part (R25).
-func (b *Broker) OpenSegment(s control.Subject, base int64) (f *os.File, size int64, err error) {
-	p, err := b.source(s)
+func (b *Broker) OpenSegment(ctx context.Context, s control.Subject, base int64) (f *os.File, size int64, err error) {
+	p, err := b.source(ctx, s)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -84,8 +93,8 @@ func (b *Broker) OpenSegment(s control.Subject, base int64) (f *os.File, size in
 }
 
 // SegmentDigest is the digest of the first size bytes of a segment.
-func (b *Broker) SegmentDigest(s control.Subject, base, size int64) (recordbatch.Digest, error) {
-	p, err := b.source(s)
+func (b *Broker) SegmentDigest(ctx context.Context, s control.Subject, base, size int64) (recordbatch.Digest, error) {
+	p, err := b.source(ctx, s)
 	if err != nil {
 		return recordbatch.Digest{}, err
 	}

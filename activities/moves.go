@@ -1,0 +1,406 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+
+	"portage/brokeragent/control"
+	"portage/internal/faults"
+	"portage/metastore"
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+// Moves are the activities of the Move workflow.
+type Moves struct {
+	Store  *metastore.Store
+	Agents *control.Client
+	// Temporal tells whether the workflow that holds a claim still runs, and carries progress signals.
+	Temporal client.Client
+	// ControllerID names this deployment; all its workers share it.
+	ControllerID string
+	Logger       *slog.Logger
+}
+
+// aliveWithin is how long a destination may take to answer that it is there.
+const aliveWithin = 2 * time.Second
+
+// Facts gathers what stands for and against a move. It changes nothing; a dry run ends here.
+func (m *Moves) Facts(ctx context.Context, topic string, partition int32, to string) (planner.MoveFacts, error) {
+	f := planner.MoveFacts{Topic: topic, Partition: partition, To: to, PartitionBytes: -1}
+	t, err := m.Store.FindTopic(ctx, topic)
+	if err != nil {
+		return f, err
+	}
+	if f.TopicExists = t != nil; !f.TopicExists {
+		return f, nil
+	}
+	f.Internal, f.Partitions = t.Internal || (len(topic) > 1 && topic[:2] == "__"), t.Partitions
+	row, err := m.Store.FindAssignment(ctx, topic, partition)
+	if err != nil {
+		return f, err
+	}
+	if f.PartitionExists = row != nil; !f.PartitionExists {
+		return f, nil
+	}
+	f.Owner = row.Owner
+	if id := row.Moving(); id != "" {
+		f.MovingUnder = id
+		if other, err := m.Store.FindMove(ctx, id); err != nil {
+			return f, err
+		} else if other != nil {
+			f.MovingUnder = other.WorkflowID
+		}
+	}
+	target, err := m.Store.FindBroker(ctx, to)
+	if err != nil {
+		return f, err
+	}
+	if f.TargetExists = target != nil; !f.TargetExists {
+		return f, nil
+	}
+	f.TargetRemoved, f.TargetDraining = target.Removed, target.Draining
+	ask, cancel := context.WithTimeout(ctx, aliveWithin)
+	defer cancel()
+	if status, err := m.Agents.Status(ask, target.ControlURL); err == nil {
+		f.TargetAlive, f.TargetRoomBytes = true, status.DiskFreeBytes-status.ReservedBytes
+	}
+	if owner, err := m.Store.FindBroker(ctx, row.Owner); err == nil && owner != nil {
+		if p, err := m.Agents.Partition(ask, owner.ControlURL, row.TopicID, partition); err == nil {
+			f.PartitionBytes = p.Bytes
+		}
+	}
+	return f, nil
+}
+
+// Claim checks the request and reserves the partition. A claim whose workflow run is closed is released first: nobody
+// else would (design §6).
+//
+// The worker dies after the write, or its reply is lost: the repeat finds its own claim. Postgres dies: waited for.
+func (m *Moves) Claim(ctx context.Context, args protocol.ClaimArgs) (protocol.Claim, error) {
+	info := activity.GetInfo(ctx)
+	in := args.Input
+	return patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (protocol.Claim, error) {
+		claim, err := m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+		if holder, ok := metastore.RefusedWith(err, metastore.CodeAlreadyMoving); ok && holder.Move != nil {
+			released, releaseErr := m.releaseOrphan(ctx, holder.Move)
+			if releaseErr != nil {
+				return claim, releaseErr
+			}
+			if released {
+				return m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+			}
+		}
+		if _, ended := metastore.RefusedWith(err, metastore.CodeMoveEnded, metastore.CodeRowMoved); ended {
+			return claim, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", in.Topic, *in.Partition))
+		}
+		return claim, err
+	})
+}
+
+func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
+	in := args.Input
+	facts, err := m.Facts(ctx, in.Topic, *in.Partition, in.To)
+	if err != nil {
+		return protocol.Claim{}, &metastore.Unknown{Write: "reading the move's facts", Cause: err}
+	}
+	for _, o := range planner.CheckMove(facts) {
+		if o.Code != metastore.CodeAlreadyMoving { // the claim itself knows whose it is
+			return protocol.Claim{}, refused(o.Code, o.Reason)
+		}
+	}
+	epoch, err := m.Store.HoldController(ctx, m.ControllerID)
+	if err != nil {
+		return protocol.Claim{}, err
+	}
+	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: "move", Topic: in.Topic, Partition: *in.Partition, To: in.To,
+		WorkflowID: workflowID, RunID: runID, ControllerEpoch: epoch, RequestedBy: in.By, Reason: in.Reason})
+	if err != nil {
+		return protocol.Claim{}, err
+	}
+	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: row.Owner, To: in.To,
+		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: epoch}, nil
+}
+
+// releaseOrphan aborts a claim whose workflow run is closed (terminated, reset, or its server's data lost).
+func (m *Moves) releaseOrphan(ctx context.Context, holder *metastore.Move) (bool, error) {
+	described, err := m.Temporal.DescribeWorkflowExecution(ctx, holder.WorkflowID, holder.RunID)
+	var missing *serviceerror.NotFound
+	switch {
+	case errors.As(err, &missing):
+	case err != nil:
+		return false, &metastore.Unknown{Write: "asking Temporal for the holder of the claim", Cause: err}
+	case described.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
+		return false, nil
+	}
+	_, err = m.Store.AbortMove(ctx, holder.ID, m.ControllerID, "its workflow run is closed")
+	if _, committed := metastore.RefusedWith(err, metastore.CodeMoveCommitted); committed {
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// Ensure makes the destination ready: vacant, with room, its staging open, a former copy adopted where digests match.
+//
+// The destination dies: waited for. Its reply is lost: repeated.
+func (m *Moves) Ensure(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
+	answer, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (control.EnsureAnswer, error) {
+		source, target, err := m.brokers(ctx, args.Claim)
+		if err != nil {
+			return control.EnsureAnswer{}, err
+		}
+		return m.Agents.Ensure(ctx, target.ControlURL, control.EnsureRequest{Order: m.order(ctx, args, control.PhaseEnsure), SourceURL: source.ControlURL,
+			Source: source.ID, LimitPerSec: float64(args.Input.Limit)})
+	})
+	return protocol.CopyResult{BytesTotal: answer.TotalBytes, Adopted: answer.Adopted}, err
+}
+
+// copyPoll is how long one look at the destination's progress waits for a change.
+const copyPoll = time.Second
+
+// Copy runs the catch-up at the destination and tells how it goes. The bytes never pass through here.
+//
+// The worker dies: the destination copies on, the next attempt joins it. The destination dies: its staging is on disk,
+// the copy is started again and resumes by digest. The source dies: the destination waits for it, visibly.
+func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
+	teller := newTeller(m, ctx)
+	status, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (control.SessionStatus, error) {
+		source, target, err := m.brokers(ctx, args.Claim)
+		if err != nil {
+			return control.SessionStatus{}, err
+		}
+		order := m.order(ctx, args, control.PhaseCopy)
+		status, err := m.Agents.StartCopy(ctx, target.ControlURL, control.CopyRequest{Order: order, SourceURL: source.ControlURL, Source: source.ID,
+			LagBytes: int64(args.Input.Lag), MaxPasses: args.Input.MaxPasses, LimitPerSec: float64(args.Input.Limit)})
+		for err == nil && (status.State == control.CopyRunning || status.State == control.CopyWaiting) {
+			teller.tell(ctx, status)
+			if status.State == control.CopyWaiting && status.Blocked == control.CodeSourceAway {
+				if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
+					return status, lost
+				}
+			}
+			status, err = m.Agents.Session(ctx, target.ControlURL, args.Claim.MoveID, status.Seq, copyPoll)
+		}
+		switch {
+		case err != nil:
+			return status, err
+		case status.State == control.CopyIdle:
+			return status, errors.New("the destination was restarted during the copy")
+		case status.Error != nil:
+			return status, status.Error
+		}
+		return status, nil
+	})
+	return protocol.CopyResult{BytesTotal: status.BytesTotal, BytesCopied: status.CopiedBytes, Passes: status.Passes, Converged: status.Converged, ExpectedFreeze: status.ExpectedFreeze}, err
+}
+
+// stillClaimed says when the row no longer carries the move.
+func (m *Moves) stillClaimed(ctx context.Context, c protocol.Claim) error {
+	row, err := m.Store.ReadAssignment(ctx, c.TopicID, c.Partition)
+	if err != nil {
+		return nil // not known is not lost
+	}
+	if row == nil || row.Moving() != c.MoveID {
+		return moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", c.Topic, c.Partition))
+	}
+	return nil
+}
+
+// Cutover freezes the source and drains the tail into the destination, offsets and producer state included. It begins
+// with a round trip to Postgres: without it no freeze could end (R22).
+//
+// The worker dies: the freeze ends by its lease, or the next attempt repeats freeze and drain, which answer the same. The
+// source dies: its next process opens at a higher version, so the freeze is asked for again. The destination dies: the
+// lease ends and the move starts over; what was copied stays.
+func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protocol.Evidence, error) {
+	return patiently(ctx, m, "participant_unreachable", func(ctx context.Context) (protocol.Evidence, error) {
+		var e protocol.Evidence
+		row, err := m.Store.ReadAssignment(ctx, args.Claim.TopicID, args.Claim.Partition)
+		if err != nil {
+			return e, &metastore.Unknown{Write: "reading the row before the freeze", Cause: err}
+		}
+		if row == nil || row.Moving() != args.Claim.MoveID {
+			return e, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", args.Claim.Topic, args.Claim.Partition))
+		}
+		source, target, err := m.brokers(ctx, args.Claim)
+		if err != nil {
+			return e, err
+		}
+		order := m.order(ctx, args.StepArgs, control.PhaseCutover)
+		faults.Point("cutover.before")
+		frozen, err := m.Agents.Freeze(ctx, source.ControlURL, control.FreezeRequest{Order: order, Version: row.Version, ExpectedFreeze: args.ExpectedFreeze, Force: args.Input.Force})
+		if control.CodeOf(err) == control.CodeRowMoved {
+			return e, errChanged // the row changed since it was read (a restarted source opened): read it again
+		}
+		if err != nil {
+			return e, err
+		}
+		faults.Point("cutover.frozen")
+		drained, err := m.Agents.Drain(ctx, target.ControlURL, control.DrainRequest{Order: order, SourceURL: source.ControlURL, Freeze: frozen})
+		if code := control.CodeOf(err); code == control.CodeRowMoved || code == control.CodeNotFrozen {
+			return e, errChanged
+		}
+		if err != nil {
+			return e, err
+		}
+		faults.Point("cutover.after")
+		return protocol.Evidence{Version: frozen.Version, FrozenEnd: frozen.FrozenEnd, InstalledEnd: drained.InstalledEnd, InstalledVersion: drained.Version,
+			Storage: drained.Storage, TailBytes: drained.TailBytes, Groups: drained.Groups, Producers: drained.Producers}, nil
+	})
+}
+
+var errChanged = errors.New("the row changed under the cutover")
+
+// Commit is the point of no return: CommitOwner, named with what the source acknowledged and what the destination
+// installed. It returns the new epoch.
+//
+// The reply is lost: repeated; the move's own row says whether it was done (R6). Refused: surely not done, the claim is
+// settled by Abort. The hints to the agents afterwards may be lost: both act on the row by themselves.
+func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, error) {
+	c, e := args.Claim, args.Evidence
+	row, err := patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (*metastore.Assignment, error) {
+		faults.Point("commit.before")
+		row, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
+			Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion})
+		if r, ok := metastore.RefusedWith(err); ok {
+			return nil, moveLost(r.Reason)
+		}
+		return row, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	faults.Point("commit.after")
+	return row.Epoch, nil
+}
+
+// Finish waits until the destination is open and the source has handed its clients over, and records how it went.
+//
+// The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly.
+func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.FinishResult, error) {
+	_, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (struct{}, error) {
+		_, target, err := m.brokers(ctx, args.Claim)
+		if err != nil {
+			return struct{}{}, err
+		}
+		status, err := m.Agents.Look(ctx, target.ControlURL, control.LookRequest{Order: m.order(ctx, args.StepArgs, control.PhaseConfirm), WaitOpen: true})
+		if err != nil {
+			return struct{}{}, err
+		}
+		if status.State == "open" || status.State == "frozen" || status.Owner != args.Claim.To {
+			return struct{}{}, nil // open, or open and already on its way again
+		}
+		return struct{}{}, control.Errorf(control.CodeNotOpen, "%s/%d is %s on %s: %s", args.Claim.Topic, args.Claim.Partition, status.State, args.Claim.To, status.Reason)
+	})
+	if err != nil {
+		return protocol.FinishResult{}, err
+	}
+	result := m.releaseSource(ctx, args.StepArgs)
+	progress := metastore.MoveProgress{MoveID: args.Claim.MoveID, Phase: "done", BytesCopied: args.Copy.BytesCopied, Converged: &args.Copy.Converged, Finished: true}
+	if result.FrozenMS > 0 {
+		progress.FrozenMS = &result.FrozenMS
+	}
+	_, err = patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (struct{}, error) {
+		if err := m.Store.ReportMove(ctx, progress); err != nil {
+			return struct{}{}, &metastore.Unknown{Write: "recording the end of the move", Cause: err}
+		}
+		return struct{}{}, nil
+	})
+	return result, err
+}
+
+// releaseSource ends the source's part. It is best effort: a source that is down has nothing to release.
+func (m *Moves) releaseSource(ctx context.Context, args protocol.StepArgs) protocol.FinishResult {
+	var result protocol.FinishResult
+	source, _, err := m.brokers(ctx, args.Claim)
+	if err != nil {
+		return result
+	}
+	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	status, err := m.Agents.Look(ask, source.ControlURL, control.LookRequest{Order: m.order(ctx, args, control.PhaseConfirm), WaitOpen: true, Release: true})
+	if err != nil || status.LastFreeze == nil || status.LastFreeze.MoveID != args.Claim.MoveID {
+		return result
+	}
+	return protocol.FinishResult{FrozenMS: ms(status.LastFreeze.Frozen), TotalMS: ms(status.LastFreeze.Total), Parked: status.LastFreeze.Parked}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Abort settles the move before its point of no return and restores what it touched: AbortMove comes before anything is
+// thawed or dropped (R6). It finds out when it comes too late.
+//
+// Anyone dies: repeated. The source is away: it thaws by itself when it is back. The destination is away: it puts the
+// staging away by itself when it sees the row.
+func (m *Moves) Abort(ctx context.Context, args protocol.AbortArgs) (protocol.AbortResult, error) {
+	return patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (protocol.AbortResult, error) {
+		faults.Point("abort.before")
+		_, err := m.Store.AbortMove(ctx, args.Claim.MoveID, m.ControllerID, args.Reason)
+		if _, missing := metastore.RefusedWith(err, metastore.CodeUnknownMove); missing {
+			return protocol.AbortResult{}, nil // it never came to a claim
+		}
+		if _, committed := metastore.RefusedWith(err, metastore.CodeMoveCommitted); committed {
+			return protocol.AbortResult{Committed: true}, nil
+		}
+		if err != nil {
+			return protocol.AbortResult{}, err
+		}
+		faults.Point("abort.after")
+		m.restore(ctx, args)
+		return protocol.AbortResult{}, nil
+	})
+}
+
+// restore hints both sides at the aborted row. What it does not reach, the agents do by themselves.
+func (m *Moves) restore(ctx context.Context, args protocol.AbortArgs) {
+	if args.Claim.From == "" {
+		return // the claim's reply never came; the agents see the row
+	}
+	source, target, err := m.brokers(ctx, args.Claim)
+	if err != nil {
+		return
+	}
+	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	order := m.order(ctx, args.StepArgs, control.PhaseAbort)
+	if _, err := m.Agents.Look(ask, source.ControlURL, control.LookRequest{Order: order, WaitOpen: true, Release: true}); err != nil {
+		m.Logger.Warn("the source was not told of the abort; it acts on the row", "move", args.Claim.MoveID, "error", err)
+	}
+	if err := m.Agents.Abandon(ask, target.ControlURL, control.AbandonRequest{Order: order, Keep: args.KeepStaging}); err != nil {
+		m.Logger.Warn("the destination was not told of the abort; it acts on the row", "move", args.Claim.MoveID, "error", err)
+	}
+}
+
+// brokers reads where both sides are now; an agent may have come back at another address.
+func (m *Moves) brokers(ctx context.Context, c protocol.Claim) (source, target *metastore.Broker, err error) {
+	if source, err = m.Store.FindBroker(ctx, c.From); err == nil {
+		target, err = m.Store.FindBroker(ctx, c.To)
+	}
+	if err != nil {
+		return nil, nil, &metastore.Unknown{Write: "reading the brokers", Cause: err}
+	}
+	if source == nil || target == nil {
+		return nil, nil, moveLost("a broker of the move is no longer registered")
+	}
+	return source, target, nil
+}
+
+// roundTokens leaves room for this many attempts of one activity before the next round's tokens begin.
+const roundTokens = 100_000
+
+func (m *Moves) order(ctx context.Context, args protocol.StepArgs, phase int32) control.Order {
+	c := args.Claim
+	return control.Order{
+		Authority: control.Authority{ControllerEpoch: c.ControllerEpoch, ControllerID: m.ControllerID,
+			Token: control.Token{Version: c.Version, Phase: phase, Attempt: args.Round*roundTokens + activity.GetInfo(ctx).Attempt}},
+		Subject: control.Subject{MoveID: c.MoveID, TopicID: c.TopicID, Topic: c.Topic, Partition: c.Partition, Epoch: c.Epoch},
+	}
+}

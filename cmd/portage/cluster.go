@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"portage/metastore"
+	"portage/workflows/protocol"
+)
+
+type clusterCmd struct {
+	Members membersCmd `cmd:"" help:"List the brokers with what they own."`
+	Moves   movesCmd   `cmd:"" help:"List moves in progress, or the last ones with --all."`
+}
+
+type outputFlags struct {
+	JSON bool `help:"Print JSON." name:"json"`
+}
+
+func printJSON(v any) error {
+	encoder := json.NewEncoder(os.Stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+func table() *tabwriter.Writer { return tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0) }
+
+type membersCmd struct {
+	storeFlags
+	outputFlags
+}
+
+type member struct {
+	metastore.Broker
+	Owned    int `json:"ownedPartitions"`
+	Outbound int `json:"outboundMoves"`
+	Inbound  int `json:"inboundMoves"`
+}
+
+// Run lists the fleet's brokers.
+func (c *membersCmd) Run(ctx context.Context) error {
+	store, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	snapshot, err := store.ReadSnapshot(ctx)
+	if err != nil {
+		return unreachable(err)
+	}
+	members := membersOf(snapshot)
+	if c.JSON {
+		return printJSON(members)
+	}
+	w := table()
+	fmt.Fprintln(w, "BROKER\tNODE\tCLIENTS\tRACK\tOWNED\tOUT\tIN\tFREE\tOF\tSTATE\tLAST HEARTBEAT")
+	for _, m := range members {
+		state := "in service"
+		if m.Draining {
+			state = "draining"
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s:%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s ago\n", m.ID, m.NodeID, m.ClientHost, m.ClientPort, m.Rack, m.Owned, m.Outbound, m.Inbound,
+			protocol.ByteSize(m.DiskFreeBytes), protocol.ByteSize(m.DiskTotalBytes), state, time.Since(m.HeartbeatAt).Round(time.Second))
+	}
+	return w.Flush()
+}
+
+func membersOf(s *metastore.Snapshot) []member {
+	index := map[string]int{}
+	members := []member{}
+	for _, b := range s.Brokers {
+		if !b.Removed {
+			index[b.ID] = len(members)
+			members = append(members, member{Broker: b})
+		}
+	}
+	for _, a := range s.Assignments {
+		if i, ok := index[a.Owner]; ok {
+			members[i].Owned++
+			if a.Target != nil {
+				members[i].Outbound++
+			}
+		}
+		if a.Target != nil {
+			if i, ok := index[*a.Target]; ok {
+				members[i].Inbound++
+			}
+		}
+	}
+	return members
+}
+
+type movesCmd struct {
+	All   bool `help:"Ended ones too."`
+	Limit int  `help:"How many at the most." default:"50"`
+	storeFlags
+	outputFlags
+}
+
+// Run lists moves.
+func (c *movesCmd) Run(ctx context.Context) error {
+	store, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	moves, err := store.Moves(ctx, c.All, c.Limit)
+	if err != nil {
+		return unreachable(err)
+	}
+	if c.JSON {
+		if moves == nil {
+			moves = []metastore.Move{}
+		}
+		return printJSON(moves)
+	}
+	if len(moves) == 0 {
+		fmt.Println("no moves in progress; `portage cluster moves --all` lists the ended ones")
+		return nil
+	}
+	w := table()
+	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tPHASE\tCOPIED\tFROZEN\tSTARTED\tWORKFLOW\tREASON")
+	for _, m := range moves {
+		frozen := "-"
+		if m.FrozenMS != nil {
+			frozen = fmt.Sprintf("%.0f ms", *m.FrozenMS)
+		}
+		reason := m.Reason
+		if m.OutcomeReason != nil {
+			reason = *m.OutcomeReason
+		}
+		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s ago\t%s\t%s\n", m.Topic, m.Partition, m.FromBroker, m.ToBroker, m.Phase, protocol.ByteSize(m.BytesCopied), frozen,
+			time.Since(m.StartedAt).Round(time.Second), m.WorkflowID, reason)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,103 @@
+// Command portage moves partitions between message brokers as durable Temporal workflows. One binary: the agent beside
+// each broker, the worker, and the operator's commands.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// Set by the build.
+var (
+	version = "dev"
+	commit  = ""
+)
+
+// Exit codes, documented in --help and docs/cli.md.
+const (
+	exitFailed      = 1 // what was asked for was refused or failed; the sentence on stderr says why
+	exitUsage       = 2 // the command line is wrong
+	exitUnreachable = 3 // Temporal, the metastore or an agent does not answer
+	exitCancelled   = 4 // the move was cancelled
+	exitInterrupted = 130
+)
+
+type cli struct {
+	Agent   agentCmd   `cmd:"" help:"Run the agent of one broker (a native broker with its control API)."`
+	Worker  workerCmd  `cmd:"" help:"Run a worker of the fleet."`
+	Demo    demoCmd    `cmd:"" help:"Run a whole fleet on this machine and move partitions under load."`
+	Move    moveCmd    `cmd:"" help:"Start, watch and cancel moves of partitions."`
+	Cluster clusterCmd `cmd:"" help:"Look at the fleet."`
+
+	Log     logFlags         `embed:"" prefix:"log-"`
+	Version kong.VersionFlag `help:"Print the version."`
+}
+
+const description = `Portage moves partitions between message brokers as durable Temporal workflows.
+
+Every flag can also be set in the environment (--dsn is PORTAGE_DSN) or in a JSON file named by
+--config. Exit codes: 0 done, 1 refused or failed, 2 wrong command line, 3 something does not
+answer, 4 the move was cancelled, 130 interrupted.`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	var c struct {
+		cli
+		Config kong.ConfigFlag `help:"A JSON file with flags, as {\"dsn\": \"postgres://...\"}." type:"path"`
+	}
+	parser, err := kong.New(&c, kong.Name("portage"), kong.Description(description), kong.UsageOnError(), kong.DefaultEnvars("PORTAGE"),
+		kong.Vars{"version": versionText()}, kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Configuration(kong.JSON))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "portage:", err)
+		return exitUsage
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "portage:", err)
+		return exitUsage
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(&c.cli)
+	err = command.Run()
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	fmt.Fprintln(os.Stderr, "portage:", err)
+	var coded *exitError
+	if errors.As(err, &coded) {
+		return coded.code
+	}
+	return exitFailed
+}
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func unreachable(err error) error { return &exitError{exitUnreachable, err} }
+
+func versionText() string {
+	if commit == "" {
+		return version
+	}
+	return version + " (" + commit + ")"
+}

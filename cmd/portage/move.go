@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"portage/activities"
+	"portage/brokeragent/control"
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+type moveCmd struct {
+	Start  moveStartCmd  `cmd:"" help:"Move one partition to another broker."`
+	Status moveStatusCmd `cmd:"" help:"Show where a move is and what blocks it."`
+	Cancel moveCancelCmd `cmd:"" help:"Cancel a move; before its commit everything is restored."`
+}
+
+// partitionArg is a partition as people write it: orders/3.
+type partitionArg struct {
+	topic  string
+	number int32
+}
+
+// UnmarshalText reads "topic/number".
+func (p *partitionArg) UnmarshalText(text []byte) error {
+	i := strings.LastIndexByte(string(text), '/')
+	if i <= 0 {
+		return fmt.Errorf("%q is not a partition; write topic/number, as orders/3", text)
+	}
+	n, err := strconv.ParseInt(string(text[i+1:]), 10, 32)
+	if err != nil || n < 0 {
+		return fmt.Errorf("%q is not a partition; write topic/number, as orders/3", text)
+	}
+	p.topic, p.number = string(text[:i]), int32(n)
+	return nil
+}
+
+func (p partitionArg) String() string     { return fmt.Sprintf("%s/%d", p.topic, p.number) }
+func (p partitionArg) workflowID() string { return protocol.PartitionWorkflowID(p.topic, p.number) }
+
+type moveStartCmd struct {
+	Partition partitionArg      `arg:"" help:"The partition, as orders/3."`
+	To        string            `help:"Destination broker." required:""`
+	Wait      bool              `help:"Watch the move until it ends."`
+	DryRun    bool              `help:"Check only; needs --dsn and --token-file."`
+	Reason    string            `help:"Why, for the audit."`
+	Limit     protocol.ByteSize `help:"Bytes a second of the copy; 0 is no limit." default:"0"`
+	Force     bool              `help:"Accept a freeze longer than the limit."`
+	DSN       string            `help:"The metastore, for --dry-run." name:"dsn"`
+	TokenFile string            `help:"The fleet's secret, for --dry-run." type:"path"`
+	temporalFlags
+	outputFlags
+}
+
+// Run starts the move, and returns once it holds its partition or is refused.
+func (c *moveStartCmd) Run(ctx context.Context) error {
+	if c.DryRun {
+		return c.dryRun(ctx)
+	}
+	temporal, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force}
+	run, err := startMove(ctx, temporal, c.TaskQueue, in)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		return watch(ctx, temporal, run.GetID(), run.GetRunID(), c.JSON)
+	}
+	status, err := claimed(ctx, temporal, run)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(map[string]any{"workflowId": run.GetID(), "runId": run.GetRunID(), "status": status})
+	}
+	fmt.Printf("moving %s to %s under workflow %s\nwatch it: portage move status %s --wait\n", c.Partition, c.To, run.GetID(), c.Partition)
+	return nil
+}
+
+// startMove starts the workflow under the partition's id. A second one is an error, not a silent join.
+func startMove(ctx context.Context, t client.Client, queue string, in protocol.MoveInput) (client.WorkflowRun, error) {
+	id := protocol.PartitionWorkflowID(in.Topic, *in.Partition)
+	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary:                            fmt.Sprintf("move %s/%d to %s", in.Topic, *in.Partition, in.To)}, protocol.WorkflowMove, in)
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+		return nil, fmt.Errorf("%s/%d is already moving under workflow %q; wait for it or cancel it", in.Topic, *in.Partition, id)
+	}
+	if err != nil {
+		return nil, unreachable(fmt.Errorf("Temporal did not take the move: %w", err))
+	}
+	return run, nil
+}
+
+// claimed waits until the move holds its partition, or says why it does not.
+func claimed(ctx context.Context, t client.Client, run client.WorkflowRun) (protocol.Status, error) {
+	for {
+		status, err := queryStatus(ctx, t, run.GetID(), run.GetRunID())
+		if err == nil && status.Phase != protocol.PhaseClaim {
+			if status.Phase == protocol.PhaseRollback || status.Phase == protocol.PhaseRolledBack || status.Phase == protocol.PhaseCancelled {
+				return status, outcome(run.Get(ctx, nil))
+			}
+			return status, nil
+		}
+		described, describeErr := t.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+		if describeErr != nil {
+			return status, unreachable(describeErr)
+		}
+		if described.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			return status, outcome(run.Get(ctx, nil))
+		}
+		if err != nil {
+			return status, unreachable(errors.New("the move is started, but no worker answers; start one with `portage worker`"))
+		}
+		select {
+		case <-ctx.Done():
+			return status, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (c *moveStartCmd) dryRun(ctx context.Context) error {
+	if c.DSN == "" || c.TokenFile == "" {
+		return &exitError{exitUsage, errors.New("--dry-run needs --dsn and --token-file, since it asks the metastore and the agents")}
+	}
+	token, err := tokenFlags{c.TokenFile}.token()
+	if err != nil {
+		return err
+	}
+	store, err := storeFlags{DSN: c.DSN}.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	moves := &activities.Moves{Store: store, Agents: control.NewClient(token)}
+	facts, err := moves.Facts(ctx, c.Partition.topic, c.Partition.number, c.To)
+	if err != nil {
+		return unreachable(err)
+	}
+	against := planner.CheckMove(facts)
+	if c.JSON {
+		if err := printJSON(map[string]any{"partition": c.Partition.String(), "from": facts.Owner, "to": c.To, "bytes": facts.PartitionBytes, "objections": against}); err != nil {
+			return err
+		}
+	}
+	if len(against) > 0 {
+		sentences := make([]string, len(against))
+		for i, o := range against {
+			sentences[i] = o.Reason
+		}
+		return errors.New(strings.Join(sentences, "; "))
+	}
+	if !c.JSON {
+		fmt.Printf("%s would move from %s to %s: %s to copy, room for %s there; nothing was changed\n", c.Partition, facts.Owner, c.To,
+			protocol.ByteSize(max(0, facts.PartitionBytes)), protocol.ByteSize(facts.TargetRoomBytes))
+	}
+	return nil
+}
+
+type moveStatusCmd struct {
+	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
+	Wait      bool         `help:"Watch the move until it ends."`
+	Workflow  string       `help:"The move's workflow id, when it was started under one of its own."`
+	temporalFlags
+	outputFlags
+}
+
+// Run shows a move.
+func (c *moveStatusCmd) Run(ctx context.Context) error {
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	id := c.Workflow
+	if id == "" {
+		id = c.Partition.workflowID()
+	}
+	if c.Wait {
+		return watch(ctx, t, id, "", c.JSON)
+	}
+	view, err := look(ctx, t, id, "")
+	if err != nil {
+		return notFound(err, c.Partition)
+	}
+	if c.JSON {
+		return printJSON(view)
+	}
+	fmt.Println(view.line())
+	return nil
+}
+
+type moveCancelCmd struct {
+	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
+	Workflow  string       `help:"The move's workflow id, when it was started under one of its own."`
+	Wait      bool         `help:"Wait until everything is restored." default:"true" negatable:""`
+	temporalFlags
+	outputFlags
+}
+
+// Run asks the move to cancel and, unless told not to, waits for the answer: restored, or too late.
+func (c *moveCancelCmd) Run(ctx context.Context) error {
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	id := c.Workflow
+	if id == "" {
+		id = c.Partition.workflowID()
+	}
+	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
+		return notFound(err, c.Partition)
+	}
+	if !c.Wait {
+		fmt.Println("asked to cancel")
+		return nil
+	}
+	err = t.GetWorkflow(ctx, id, "").Get(ctx, nil)
+	switch {
+	case err == nil:
+		return fmt.Errorf("too late: %s is committed and was moved; move it back to undo", c.Partition)
+	case temporal.IsCanceledError(err):
+		fmt.Println(c.Partition, "stays where it was; everything is restored")
+		return nil
+	}
+	return outcome(err)
+}
+
+// notFound turns Temporal's answer into a sentence.
+func notFound(err error, p partitionArg) error {
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		return fmt.Errorf("there is no move of %s in progress, or none that Temporal still knows", p)
+	}
+	return unreachable(err)
+}
+
+// outcome turns a workflow's end into the error people see.
+func outcome(err error) error {
+	var failure *temporal.ApplicationError
+	switch {
+	case err == nil:
+		return nil
+	case temporal.IsCanceledError(err):
+		return &exitError{exitCancelled, errors.New("the move was cancelled; everything is restored")}
+	case errors.As(err, &failure):
+		return errors.New(failure.Message())
+	}
+	var terminated *temporal.TerminatedError
+	if errors.As(err, &terminated) {
+		return errors.New("the move was terminated; its claim is released by the next move of the partition")
+	}
+	return err
+}
+
+func whoami() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}

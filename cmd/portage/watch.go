@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+	"golang.org/x/term"
+
+	"portage/workflows/protocol"
+)
+
+// moveView is what a person sees of a move: the workflow's status, with the live bytes of the running activity.
+type moveView struct {
+	WorkflowID string          `json:"workflowId"`
+	RunID      string          `json:"runId"`
+	Running    bool            `json:"running"`
+	Status     protocol.Status `json:"status"`
+	Retrying   string          `json:"retrying,omitempty"` // the last failure of an activity that is being retried
+}
+
+// look reads a move once.
+func look(ctx context.Context, t client.Client, id, run string) (moveView, error) {
+	described, err := t.DescribeWorkflowExecution(ctx, id, run)
+	if err != nil {
+		return moveView{}, err
+	}
+	info := described.GetWorkflowExecutionInfo()
+	view := moveView{WorkflowID: id, RunID: info.GetExecution().GetRunId(), Running: info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING}
+	if view.Status, err = queryStatus(ctx, t, id, view.RunID); err != nil {
+		return view, unreachable(fmt.Errorf("no worker answers for workflow %s; start one with `portage worker`", id))
+	}
+	for _, a := range described.GetPendingActivities() {
+		var p protocol.Progress
+		if converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p) == nil && p.BytesTotal > 0 {
+			view.Status.BytesDone, view.Status.BytesTotal, view.Status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec
+		}
+		if a.GetAttempt() > 1 && a.GetLastFailure() != nil {
+			view.Retrying = a.GetLastFailure().GetMessage()
+		}
+	}
+	return view, nil
+}
+
+func queryStatus(ctx context.Context, t client.Client, id, run string) (protocol.Status, error) {
+	var status protocol.Status
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	value, err := t.QueryWorkflow(ctx, id, run, protocol.QueryStatus)
+	if err == nil {
+		err = value.Get(&status)
+	}
+	return status, err
+}
+
+// line is the move in one line.
+func (v moveView) line() string {
+	s := v.Status
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%d  %s → %s  %s", s.Topic, s.Partition, dash(s.From), s.To, s.Phase)
+	if s.BytesTotal > 0 {
+		fmt.Fprintf(&b, "  %s of %s (%d %%)", protocol.ByteSize(s.BytesDone), protocol.ByteSize(s.BytesTotal), s.BytesDone*100/s.BytesTotal)
+		if s.BytesPerSec > 0 && s.Phase == protocol.PhaseCopy {
+			fmt.Fprintf(&b, "  %s/s", protocol.ByteSize(s.BytesPerSec))
+		}
+		if eta, ok := s.ETA(); ok && s.Phase == protocol.PhaseCopy {
+			fmt.Fprintf(&b, "  %s left", eta.Round(time.Second))
+		}
+	}
+	if s.Blocked != "" {
+		fmt.Fprintf(&b, "  blocked: %s (%s)", s.Blocked, s.BlockedReason)
+	} else if v.Retrying != "" && v.Running {
+		fmt.Fprintf(&b, "  retrying: %s", v.Retrying)
+	}
+	return b.String()
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// watch shows a move until it ends: a bar that is redrawn on a terminal, a line a change when piped.
+func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) error {
+	done := make(chan error, 1)
+	var result protocol.MoveResult
+	handle := t.GetWorkflow(ctx, id, run)
+	go func() { done <- handle.Get(ctx, &result) }()
+	terminal := term.IsTerminal(int(os.Stdout.Fd())) && !asJSON
+	ticker := time.NewTicker(300 * time.Millisecond)
+	defer ticker.Stop()
+	var last string
+	for {
+		select {
+		case err := <-done:
+			if terminal && last != "" {
+				fmt.Print("\r\033[K")
+			}
+			if err != nil {
+				return outcome(err)
+			}
+			if asJSON {
+				return printJSON(result)
+			}
+			fmt.Printf("%s/%d moved from %s to %s: %s copied, writes held for %.0f ms\n", result.Topic, result.Partition, result.From, result.To, protocol.ByteSize(result.Bytes), result.FrozenMS)
+			if result.TooLate != "" {
+				fmt.Println(result.TooLate)
+			}
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+			view, err := look(ctx, t, id, run)
+			if err != nil || asJSON {
+				continue
+			}
+			if terminal {
+				fmt.Printf("\r\033[K%s", clip(view.bar(), terminalWidth()))
+				last = "bar"
+			} else if line := view.line(); line != last {
+				fmt.Println(line)
+				last = line
+			}
+		}
+	}
+}
+
+// bar is the line with a bar of the copied part.
+func (v moveView) bar() string {
+	const width = 24
+	filled := 0
+	if v.Status.BytesTotal > 0 {
+		filled = int(v.Status.BytesDone * width / v.Status.BytesTotal)
+	}
+	return "[" + strings.Repeat("#", filled) + strings.Repeat(".", width-filled) + "] " + v.line()
+}
+
+func terminalWidth() int {
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && width > 10 {
+		return width - 1
+	}
+	return 79
+}
+
+func clip(s string, width int) string {
+	runes := []rune(s)
+	if len(runes) <= width {
+		return s
+	}
+	return string(runes[:width-1]) + "…"
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"portage/metastore"
+	"portage/worker"
+)
+
+type workerCmd struct {
+	ControllerID  string `help:"Name of this deployment; all its workers share it." default:"portage"`
+	MetricsListen string `help:"Where /metrics, /healthz and /readyz are served; empty is nowhere."`
+	storeFlags
+	tokenFlags
+	temporalFlags
+}
+
+// Run serves until it is told to stop.
+func (c *workerCmd) Run(ctx context.Context, all *cli) error {
+	logger := all.Log.logger()
+	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	store, err := c.waitOpen(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	temporal, err := worker.Dial(ctx, c.options(), logger)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer temporal.Close()
+	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen,
+		Store: store, Temporal: temporal, Logger: logger})
+}
+
+// waitFor is how long a starting service waits for its metastore.
+const waitFor = 30 * time.Second
+
+// waitOpen opens the metastore, waiting for one that is still starting: services of a fleet start in any order.
+func (f storeFlags) waitOpen(ctx context.Context, logger *slog.Logger) (*metastore.Store, error) {
+	deadline := time.Now().Add(waitFor)
+	for {
+		store, err := f.open(ctx, logger)
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return store, err
+		}
+		logger.Warn("the metastore does not answer yet", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}

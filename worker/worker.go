@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	sdk "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"portage/activities"
+	"portage/brokeragent/control"
+	"portage/metastore"
+	"portage/workflows"
+	"portage/workflows/protocol"
+)
+
+// Config is one worker's settings.
+type Config struct {
+	TaskQueue     string
+	Namespace     string
+	ControllerID  string // shared by all workers of a deployment; the holder of the controller epoch
+	Token         string
+	MetricsListen string // empty: none
+	Store         *metastore.Store
+	Temporal      client.Client
+	Logger        *slog.Logger
+}
+
+// stopFor is how long a stopping worker lets its activities hand over.
+const stopFor = 10 * time.Second
+
+// Run serves the task queue until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	if err := RegisterSearchAttributes(ctx, cfg.Temporal, cfg.Namespace); err != nil {
+		return err
+	}
+	if _, err := cfg.Store.HoldController(ctx, cfg.ControllerID); err != nil {
+		return fmt.Errorf("take the controller epoch: %w", err)
+	}
+	stopMetrics, err := serveMetrics(cfg)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	fatal := make(chan error, 1)
+	w := sdk.New(cfg.Temporal, cfg.TaskQueue, sdk.Options{
+		WorkerStopTimeout:                  stopFor,
+		MaxHeartbeatThrottleInterval:       time.Second, // what a person sees of a copy, and how soon a cancel arrives
+		MaxConcurrentActivityExecutionSize: 200,
+		DisableRegistrationAliasing:        true,
+		OnFatalError: func(err error) {
+			select {
+			case fatal <- err:
+			default:
+			}
+		},
+	})
+	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, Logger: cfg.Logger})
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("start the worker: %w", err)
+	}
+	cfg.Logger.Info("worker is up", "taskQueue", cfg.TaskQueue, "controller", cfg.ControllerID)
+	defer w.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-fatal:
+		return fmt.Errorf("the worker stopped: %w", err)
+	}
+}
+
+// Register makes the workflows and activities known under their wire names.
+func Register(w sdk.Registry, moves *activities.Moves) {
+	w.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	for name, step := range map[string]any{
+		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
+		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
+	} {
+		w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: name})
+	}
+}
+
+// Dial connects to Temporal with the settings of the environment (TEMPORAL_NAMESPACE, TEMPORAL_TLS_*, ...), waiting for a
+// server that is still starting.
+func Dial(ctx context.Context, options client.Options, logger *slog.Logger) (client.Client, error) {
+	options.Logger = log.NewStructuredLogger(logger)
+	for {
+		c, err := client.DialContext(ctx, options)
+		if err == nil {
+			return c, nil
+		}
+		logger.Warn("Temporal does not answer yet", "address", options.HostPort, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("Temporal at %s does not answer; start it or correct --temporal-address: %w", options.HostPort, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func serveMetrics(cfg Config) (stop func(), err error) {
+	if cfg.MetricsListen == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", cfg.MetricsListen)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen %s: %w", cfg.MetricsListen, err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := cfg.Store.Ping(r.Context()); err != nil {
+			http.Error(w, "the metastore does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		if _, err := cfg.Temporal.CheckHealth(r.Context(), &client.CheckHealthRequest{}); err != nil {
+			http.Error(w, "Temporal does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			cfg.Logger.Error("the metrics server stopped", "error", err)
+		}
+	}()
+	return func() { server.Close(); <-ended }, nil
+}
