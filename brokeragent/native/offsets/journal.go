@@ -116,7 +116,7 @@ func openJournal(dir string, sync func(*os.File) error) (f *os.File, s state, si
 	if err := os.Remove(path + tempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, s, 0, rec, err
 	}
-	s, good, size, err := load(path)
+	f, err = os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		s = state{entries: map[string]Entry{}}
 		f, size, err = replaceJournal(dir, s.encodeSnapshot(), sync)
@@ -125,19 +125,34 @@ func openJournal(dir string, sync func(*os.File) error) (f *os.File, s state, si
 	if err != nil {
 		return nil, s, 0, rec, err
 	}
-	if f, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
-		return nil, s, 0, rec, err
-	}
-	if good < size {
-		rec = Recovery{good, size - good}
-		err = f.Truncate(good)
-	}
-	if err == nil {
-		// Also without a cut: what a killed process wrote and never fsynced is answered from now on.
-		err = sync(f)
-	}
+	s, good, size, err := recoverJournal(f, sync)
 	if err != nil {
 		return nil, s, 0, rec, errors.Join(err, f.Close())
 	}
+	if good < size {
+		rec = Recovery{good, size - good}
+	}
 	return f, s, good, rec, nil
+}
+
+func recoverJournal(f *os.File, sync func(*os.File) error) (s state, good, size int64, err error) {
+	// What a killed process wrote and never fsynced is answered from now on. Then it is read from the disk: after a failed
+	// fsync the page cache may show bytes that never got there.
+	if err := sync(f); err != nil {
+		return s, 0, 0, err
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return s, 0, 0, err
+	}
+	if err := conn.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) }); err != nil {
+		return s, 0, 0, err
+	}
+	if s, good, size, err = load(f.Name()); err != nil || good == size {
+		return s, good, size, err
+	}
+	if err := f.Truncate(good); err != nil {
+		return s, 0, 0, err
+	}
+	return s, good, size, sync(f)
 }

@@ -26,7 +26,7 @@ func CreateAt(dir string, id Identity, start int64, opts Options) (*Log, error) 
 	if err := os.RemoveAll(making); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(making, 0o755); err != nil {
+	if err := makeDirDurable(making); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(fileOf(making, start, logExt), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)

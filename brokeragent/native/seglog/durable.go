@@ -35,6 +35,20 @@ func fdatasync(f *os.File) error {
 	return nil
 }
 
+// settle has the next reads of f come from the disk. After a failed fsync the page cache may show bytes that never got
+// there, and a second fsync would not say so.
+func settle(f *os.File, sync func(*os.File) error) error {
+	if err := sync(f); err != nil {
+		return err
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Where the file system has no such advice, it has no such cache either.
+	return conn.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) })
+}
+
 // syncDir makes the entries of a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

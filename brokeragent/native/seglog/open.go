@@ -169,6 +169,10 @@ func (l *Log) openActive(base int64, rec *Recovery) (_ *segment, err error) {
 			f.Close()
 		}
 	}()
+	// What a killed process wrote and never fsynced is shown from now on (R25).
+	if err := settle(f, l.opts.syncFile); err != nil {
+		return nil, err
+	}
 	t, damage, err := scan(f, base, l.opts.IndexIntervalBytes)
 	if err != nil {
 		return nil, err
@@ -193,10 +197,9 @@ func (l *Log) openActive(base int64, rec *Recovery) (_ *segment, err error) {
 		if err := f.Truncate(t.at.size); err != nil {
 			return nil, err
 		}
-	}
-	// Also without a cut: what a killed process wrote and never fsynced is shown from now on (R25).
-	if err := l.opts.syncFile(f); err != nil {
-		return nil, err
+		if err := l.opts.syncFile(f); err != nil {
+			return nil, err
+		}
 	}
 	return &segment{base: base, tally: t, durable: t.at, file: f}, nil
 }

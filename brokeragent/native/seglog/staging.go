@@ -63,25 +63,16 @@ func OpenStaging(dir string, id Identity, opts Options) (*Staging, error) {
 
 func (s *Staging) resume() error {
 	marker := filepath.Join(s.dir, stagingFile)
-	var had struct {
-		Format int `json:"format"`
-		Identity
-	}
+	var had meta
 	switch err := readJSON(marker, &had); {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := mustBeEmpty(s.dir); err != nil {
 			return err // never taken over: it may be a log
 		}
-		if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		if err := makeDirDurable(s.dir); err != nil {
 			return err
 		}
-		if err := writeDurable(marker, encodeJSON(struct {
-			Format int `json:"format"`
-			Identity
-		}{1, s.id})); err != nil {
-			return err
-		}
-		return syncDir(filepath.Dir(s.dir))
+		return writeDurable(marker, encodeJSON(meta{Format: 1, Identity: s.id}))
 	case err != nil:
 		return err
 	}
@@ -122,6 +113,19 @@ func (s *Staging) rescan(base int64) (_ *stagedSegment, err error) {
 			f.Close()
 		}
 	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	old, indexed, err := loadIndex(s.dir, base, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if !indexed { // an index is written after the fsync of what it describes
+		if err := settle(f, s.opts.syncFile); err != nil {
+			return nil, err
+		}
+	}
 	t, damage, err := scan(f, base, s.opts.IndexIntervalBytes)
 	if err != nil {
 		return nil, err
@@ -132,14 +136,13 @@ func (s *Staging) rescan(base int64) (_ *stagedSegment, err error) {
 			return nil, err
 		}
 	}
-	seg := &stagedSegment{base: base, tally: t, file: f}
-	seg.synced = t.origin() // nobody knows what of it is durable
-	if old, ok, err := loadIndex(s.dir, base, t.at.size); err != nil {
-		return nil, err
-	} else if ok && old.at == t.at {
-		seg.synced, seg.sealed = t.at, true // an index is written after the fsync of what it describes
-		seg.file = nil
+	seg := &stagedSegment{base: base, tally: t, synced: t.at, file: f}
+	if indexed && old.at == t.at {
+		seg.sealed, seg.file = true, nil
 		return seg, f.Close()
+	}
+	if damage != nil {
+		seg.synced = t.origin() // the cut is not durable
 	}
 	return seg, removeIfThere(fileOf(s.dir, base, indexExt))
 }

@@ -420,3 +420,50 @@ func TestALongCopyOfLargeBatchesIsTheSameByteForByte(t *testing.T) {
 		}
 	}
 }
+
+func TestARetiredCopyIsAdoptedUpToWhereHistoriesPart(t *testing.T) {
+	l := create(t, small)
+	fill(t, l, 20, 0)
+	retired := crash(t, l.Dir())
+	old, _ := reopen(t, retired, small)
+	put(t, old, batchtest.Batch(batchtest.Opts{Name: "only here"}))
+	old.Close()
+	fill(t, l, 20, 0)
+	other := orders
+	other.Partition++
+	dir := filepath.Join(t.TempDir(), "staging", "m2")
+	if _, err := Adopt(retired, dir, other, small); !errors.Is(err, ErrIdentity) {
+		t.Fatalf("another partition's: %v", err)
+	}
+	s, err := Adopt(retired, dir, orders, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, seg := range s.State() {
+		if d, err := l.DigestAt(seg.Base, seg.Size); err == nil && d == seg.Digest {
+			continue
+		}
+		b := mustRead(t, fileOf(dir, seg.Base, logExt))
+		last := int64(0)
+		for h := range recordbatch.Iterate(b) {
+			if h.NextOffset() < seg.NextOffset {
+				last += h.TotalBytes()
+			}
+		}
+		if err := s.Truncate(seg.Base, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.End() != 60 {
+		t.Fatalf("kept up to %d, the histories part at 60", s.End())
+	}
+	pull(t, s, l)
+	sameDigests(t, s, l)
+	got, err := s.Install(filepath.Join(t.TempDir(), "d"), infoOf(l))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	sameBytes(t, "installed", contents(t, got), contents(t, l))
+}
