@@ -263,6 +263,9 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	if err := a.admit(req.Order); err != nil {
 		return none, err
 	}
+	if err := a.native.Refresh(ctx, req.Subject); err != nil {
+		return none, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer: %v", err)
+	}
 	a.sessions.putAway() // an earlier move's staging of this partition becomes adoptable
 	if err := a.native.Vacant(req.Subject); err != nil {
 		return none, err
@@ -358,7 +361,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 		return answer, nil
 	}
 	faults.Point("drain.before")
-	if taken, err := a.native.Uninstall(req.Subject, s.stagingDir()); err != nil {
+	if taken, err := a.native.Uninstall(ctx, req.Subject, s.stagingDir()); err != nil {
 		return none, err
 	} else if taken {
 		s.mu.Lock()
@@ -384,7 +387,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 	}
 	faults.Point("install.before")
 	marker := native.Installed{MoveID: req.MoveID, Version: req.Freeze.Version, End: req.Freeze.FrozenEnd, From: s.record.Source}
-	if err := a.native.Install(req.Subject, s.staging, marker, list); err != nil {
+	if err := a.native.Install(ctx, req.Subject, s.staging, marker, list); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the copy of %s/%d could not be installed: %v", req.Topic, req.Partition, err)
 	}
 	s.mu.Lock()
@@ -420,7 +423,7 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 	s.close()
 	s.work.Lock()
 	defer s.work.Unlock()
-	if _, err := a.native.Uninstall(req.Subject, s.stagingDir()); err != nil {
+	if _, err := a.native.Uninstall(ctx, req.Subject, s.stagingDir()); err != nil {
 		return done, err
 	}
 	if req.Keep {

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"os"
-
 	"path/filepath"
+
 	"portage/brokeragent/control"
 	"portage/brokeragent/native/offsets"
 	"portage/brokeragent/native/recordbatch"
 	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
 	"portage/internal/faults"
+	"portage/metastore"
 )
 
 // source finds the open partition a claimed move copies from. A claim that this broker has not heard of yet is looked up
@@ -164,24 +165,36 @@ func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, boo
 	return p.install, p.install.Version == version || !faults.Enforced("R7")
 }
 
-// Uninstall takes an installed copy back into a staging folder, so that it can be drained again for a later freeze of
-// the same move. It reports false when there is none.
-func (b *Broker) Uninstall(s control.Subject, staging string) (bool, error) {
+// Uninstall takes an installed copy back into a staging folder: to drain it again for a later freeze of the same move, or
+// to drop it once the move is aborted. It acts only on proof that the copy can not become the partition any more: the
+// move is aborted, or the row has passed the version it was installed for, which every commit must name (R7). It reports
+// false when there is nothing installed.
+func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging string) (bool, error) {
 	p := b.partition(key{s.TopicID, s.Partition})
 	if p == nil {
 		return false, nil
+	}
+	marker := p.readInstall()
+	if marker == nil || marker.MoveID != s.MoveID {
+		return false, nil
+	}
+	move, err := b.cfg.Rows.FindMove(ctx, s.MoveID)
+	if err != nil {
+		return false, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer: %v", err)
+	}
+	if move == nil || move.Ended() != metastore.OutcomeAborted {
+		row, err := b.readRow(ctx, p.key)
+		if err != nil {
+			return false, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer: %v", err)
+		}
+		if row == nil || row.Moving() != s.MoveID || row.Version <= marker.Version {
+			return false, control.Errorf(control.CodeRowMoved, "the installed copy of %s may be the committed one", p.name())
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state != StateElsewhere {
 		return false, control.Errorf(control.CodeNotEmpty, "%s is %s on this broker", p.name(), p.state)
-	}
-	marker := p.install
-	if marker == nil {
-		marker = p.readInstall()
-	}
-	if marker == nil || marker.MoveID != s.MoveID {
-		return false, nil
 	}
 	if p.log != nil {
 		if err := p.log.Close(); err != nil {
@@ -190,10 +203,25 @@ func (b *Broker) Uninstall(s control.Subject, staging string) (bool, error) {
 		_ = p.offsets.Close()
 	}
 	p.log, p.offsets, p.install = nil, nil, nil
-	if err := os.Remove(filepath.Join(p.dir(), installFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
+	return true, stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
+}
+
+// stageFolder turns the folder of a closed log, or of an earlier staging, into a staging folder. Everything but the
+// records is dropped: offsets and producer state of a former copy are older than the owner's (R24).
+func stageFolder(from, to string, id seglog.Identity, opts seglog.Options) error {
+	for _, name := range []string{installFile, freezeFile, retainedFile, offsets.JournalFile} {
+		if err := os.Remove(filepath.Join(from, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	return true, durable.Rename(p.dir(), staging)
+	staging, err := seglog.Adopt(from, to, id, opts)
+	if errors.Is(err, seglog.ErrNotALog) {
+		return durable.Rename(from, to) // a staging already
+	}
+	if err != nil {
+		return err
+	}
+	return staging.Close()
 }
 
 // Install puts the verified staged copy of a move in place: after it this broker holds a whole log that is not open.
@@ -201,7 +229,7 @@ func (b *Broker) Uninstall(s control.Subject, staging string) (bool, error) {
 //
 // This process dies before the rename: the staging is resumed. After it: the folder is found at boot with its marker,
 // and waits for the commit. The answer is lost: a repeat answers from the marker.
-func (b *Broker) Install(s control.Subject, staging *seglog.Staging, marker Installed, list control.Listing) error {
+func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog.Staging, marker Installed, list control.Listing) error {
 	b.mu.Lock()
 	p := b.ensurePartition(key{s.TopicID, s.Partition}, s.Topic)
 	b.mu.Unlock()
@@ -217,6 +245,12 @@ func (b *Broker) Install(s control.Subject, staging *seglog.Staging, marker Inst
 	info := seglog.InstallInfo{LogStart: list.LogStart, Producers: list.Producers, WantEnd: marker.End}
 	for _, e := range list.Epochs {
 		info.Epochs = append(info.Epochs, seglog.Epoch{Epoch: e.Epoch, Start: e.Start})
+	}
+	// The reconciler must know the claim before it meets the installed folder, or it would take it for a former copy.
+	if moving, _ := b.MovingNow(s); moving != s.MoveID {
+		if row, err := b.readRow(ctx, p.key); err != nil || row == nil || row.Moving() != s.MoveID {
+			return control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s any more", p.name(), s.MoveID)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

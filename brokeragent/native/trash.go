@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"portage/brokeragent/control"
+	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
 	"portage/metastore"
 )
@@ -102,18 +102,11 @@ func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained,
 		if r.TopicID != topicID || r.Partition != partition {
 			continue
 		}
-		files, err := os.ReadDir(r.Dir)
-		if err != nil {
+		id := seglog.Identity{TopicID: r.TopicID, Topic: r.Topic, Partition: r.Partition}
+		if err := stageFolder(r.Dir, dir, id, t.broker.cfg.Log); err != nil {
 			return r, false, err
 		}
-		for _, f := range files {
-			if !strings.HasSuffix(f.Name(), ".log") {
-				if err := os.RemoveAll(filepath.Join(r.Dir, f.Name())); err != nil {
-					return r, false, err
-				}
-			}
-		}
-		return r, true, durable.Rename(r.Dir, dir)
+		return r, true, nil
 	}
 	return Retained{}, false, nil
 }

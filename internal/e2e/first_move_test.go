@@ -13,7 +13,7 @@ import (
 )
 
 func TestMoveWithoutLoad(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	dir := "/tmp/smoke/run"
 	os.RemoveAll(dir)
