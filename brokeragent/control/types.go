@@ -196,6 +196,8 @@ type PartitionStatus struct {
 type FreezeReport struct {
 	MoveID string        `json:"moveId"`
 	Frozen time.Duration `json:"frozenNs"`
+	// At is when the freeze began, by the agent's wall clock: for display and for benchmarks on one machine.
+	At time.Time `json:"at"`
 	// Total is from the freeze itself, parked requests or not.
 	Total  time.Duration `json:"totalNs"`
 	Parked int           `json:"parked"`

@@ -152,7 +152,7 @@ func (p *Partition) endFreeze(reopened bool) {
 	p.freeze = nil
 	p.broker.returnFreezeSlot()
 	_ = os.Remove(filepath.Join(p.dir(), freezeFile)) // informative only
-	report := &control.FreezeReport{MoveID: f.moveID, Parked: f.parked, Total: time.Since(f.at)}
+	report := &control.FreezeReport{MoveID: f.moveID, At: f.at.Round(0), Parked: f.parked, Total: time.Since(f.at)}
 	if !f.firstParked.IsZero() {
 		report.Frozen = time.Since(f.firstParked)
 	}
