@@ -24,6 +24,8 @@ const (
 	stallPasses      = 3
 	passPause        = 50 * time.Millisecond
 	sourceRetry      = 500 * time.Millisecond
+	// sourceSilence is how long a source may send nothing in the middle of a segment.
+	sourceSilence = 15 * time.Second
 	// cutoverOverhead is what a cutover costs beside the tail; part of the expected freeze.
 	cutoverOverhead = 50 * time.Millisecond
 )
@@ -314,6 +316,12 @@ func (s *session) checkDigest(seg control.ListedSegment) error {
 
 // fetch streams the missing part of one segment into the staging.
 func (s *session) fetch(ctx context.Context, list control.Listing, seg control.ListedSegment, from int64, limit *throttle) (int64, error) {
+	parent := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A source that hangs ends the stream, so that the copy can say what it waits for.
+	silence := time.AfterFunc(sourceSilence, cancel)
+	defer silence.Stop()
 	body, process, err := s.agent.peers.SegmentBytes(ctx, s.record.SourceURL, s.record.Subject, seg.Base, from, seg.Size)
 	if err != nil {
 		return 0, err
@@ -322,7 +330,7 @@ func (s *session) fetch(ctx context.Context, list control.Listing, seg control.L
 	if process != list.Process && faults.Enforced("R25") {
 		return 0, control.Errorf(control.CodeSourceAway, "the source was restarted during the copy; its log is compared again")
 	}
-	reader := &countingReader{reader: body, session: s, ctx: ctx, limits: []*throttle{s.agent.limitIn}, began: time.Now()}
+	reader := &countingReader{reader: body, silence: silence, session: s, ctx: ctx, limits: []*throttle{s.agent.limitIn}, began: time.Now()}
 	if limit != nil {
 		reader.limits = append(reader.limits, limit)
 	} else {
@@ -330,12 +338,16 @@ func (s *session) fetch(ctx context.Context, list control.Listing, seg control.L
 	}
 	n, err := s.staging.WriteSegment(ctx, seg.Base, from, reader, seg.Size-from)
 	reader.flush()
+	if err != nil && errors.Is(err, context.Canceled) && parent.Err() == nil {
+		return n, control.Errorf(control.CodeSourceAway, "the source has sent nothing for %s", sourceSilence)
+	}
 	return n, err
 }
 
 // countingReader paces and counts a stream. It tells progress a few times a second, not at each read.
 type countingReader struct {
 	reader  io.Reader
+	silence *time.Timer
 	session *session
 	ctx     context.Context
 	limits  []*throttle
@@ -349,7 +361,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	if len(p) > throttleBurst {
 		p = p[:throttleBurst]
 	}
+	c.silence.Reset(sourceSilence)
 	n, err := c.reader.Read(p)
+	c.silence.Stop() // the throttle's pauses are not the source's
 	for _, limit := range c.limits {
 		if waitErr := limit.wait(c.ctx, int64(n)); waitErr != nil && err == nil {
 			err = waitErr

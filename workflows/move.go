@@ -78,6 +78,7 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 
 	// From here on nothing is cancelled or compensated: the outcome of the commit may be unknown, and unknown is settled
 	// by repeating it.
+	cancellable := ctx
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	var epoch int32
 	// ===== POINT OF NO RETURN =====
@@ -90,6 +91,9 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 	var finish protocol.FinishResult
 	if err := m.run(ctx, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: m.step(), Copy: m.copied}, &finish); err != nil {
 		return nil, err
+	}
+	if cancellable.Err() != nil {
+		m.status.TooLate = fmt.Sprintf("the cancel came too late: committed, %s/%d is on %s; move it back to undo", m.in.Topic, *m.in.Partition, m.in.To)
 	}
 	return m.result(evidence, epoch, finish), nil
 }
@@ -155,6 +159,10 @@ func (m *move) rollBack(ctx workflow.Context, cause error) error {
 	var result protocol.AbortResult
 	if err := m.run(cleanup, protocol.ActivityAbort, args, &result); err != nil {
 		return fmt.Errorf("rolling back after %v: %w", cause, err)
+	}
+	if result.Committed { // only a reset run can find this: its earlier self had committed
+		m.status.Committed = true
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("nothing is rolled back: this move had been committed before, %s/%d is on %s", m.in.Topic, *m.in.Partition, m.in.To), protocol.ErrRefused, cause)
 	}
 	return cause
 }

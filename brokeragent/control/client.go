@@ -34,55 +34,83 @@ func NewClient(token string) *Client {
 	}}}
 }
 
+// Bounds of one call. A participant that hangs must not hang its caller: an answer that does not come in time is unknown
+// and asked for again, and every call may be repeated.
+const (
+	quickBound  = 10 * time.Second
+	ensureBound = time.Minute // reads and checks what is staged; a repeat joins it
+	drainBound  = 40 * time.Second
+)
+
 // Ensure prepares the destination.
 func (c *Client) Ensure(ctx context.Context, agentURL string, req EnsureRequest) (EnsureAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, ensureBound)
+	defer cancel()
 	return post[EnsureAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/ensure", req)
 }
 
 // StartCopy starts or joins the copy.
 func (c *Client) StartCopy(ctx context.Context, agentURL string, req CopyRequest) (SessionStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return post[SessionStatus](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/copy", req)
 }
 
 // Session reads the destination's progress; it waits up to wait for a change after seq.
 func (c *Client) Session(ctx context.Context, agentURL, moveID string, seq int64, wait time.Duration) (SessionStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+quickBound)
+	defer cancel()
 	return get[SessionStatus](ctx, c, agentURL, fmt.Sprintf("/v1/moves/%s?seq=%d&wait=%s", url.PathEscape(moveID), seq, wait))
 }
 
 // Freeze parks writes at the source.
 func (c *Client) Freeze(ctx context.Context, agentURL string, req FreezeRequest) (FreezeAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return post[FreezeAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/freeze", req)
 }
 
 // Drain fetches the tail and installs the copy.
 func (c *Client) Drain(ctx context.Context, agentURL string, req DrainRequest) (DrainAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, drainBound)
+	defer cancel()
 	return post[DrainAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/drain", req)
 }
 
 // Look tells an agent to act on the row.
 func (c *Client) Look(ctx context.Context, agentURL string, req LookRequest) (PartitionStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return post[PartitionStatus](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/look", req)
 }
 
 // Abandon ends the destination's part of an aborted move.
 func (c *Client) Abandon(ctx context.Context, agentURL string, req AbandonRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	_, err := post[struct{}](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/abandon", req)
 	return err
 }
 
 // SetLimit changes the throttle of a running copy; 0 lifts it.
 func (c *Client) SetLimit(ctx context.Context, agentURL, moveID string, bytesPerSec float64) error {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	_, err := post[struct{}](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(moveID)+"/limit", map[string]float64{"bytesPerSec": bytesPerSec})
 	return err
 }
 
 // Status reads an agent's state.
 func (c *Client) Status(ctx context.Context, agentURL string) (AgentStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return get[AgentStatus](ctx, c, agentURL, "/v1/status")
 }
 
 // Partition reads one partition's state at an agent.
 func (c *Client) Partition(ctx context.Context, agentURL string, topicID uuid.UUID, partition int32) (PartitionStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return get[PartitionStatus](ctx, c, agentURL, fmt.Sprintf("/v1/partitions/%s/%d", topicID, partition))
 }
 
@@ -99,11 +127,15 @@ type PurgeAnswer struct {
 
 // Listing reads what a source shows of a partition.
 func (c *Client) Listing(ctx context.Context, agentURL string, s Subject) (Listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return get[Listing](ctx, c, agentURL, copyPath(s, "listing"))
 }
 
 // SegmentDigest asks the source for the digest of a segment's first size bytes.
 func (c *Client) SegmentDigest(ctx context.Context, agentURL string, s Subject, base, size int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	answer, err := get[map[string]string](ctx, c, agentURL, copyPath(s, "digest")+fmt.Sprintf("&segment=%d&size=%d", base, size))
 	return answer["digest"], err
 }
@@ -129,11 +161,15 @@ func copyPath(s Subject, what string) string {
 
 // CommitOffsets stores offsets at their owner.
 func (c *Client) CommitOffsets(ctx context.Context, agentURL string, req OffsetsRequest) (OffsetsAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return post[OffsetsAnswer](ctx, c, agentURL, "/v1/offsets/commit", req)
 }
 
 // FetchOffsets reads offsets at their owner.
 func (c *Client) FetchOffsets(ctx context.Context, agentURL string, req OffsetsRequest) (OffsetsAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
 	return post[OffsetsAnswer](ctx, c, agentURL, "/v1/offsets/fetch", req)
 }
 

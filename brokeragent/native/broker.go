@@ -198,6 +198,9 @@ func (b *Broker) forget(p *Partition) {
 	_ = os.Remove(filepath.Dir(p.dir())) // the topic's folder, once it is empty
 }
 
+// forgotten reports whether the partition was dropped: its topic is gone and its data put away.
+func (p *Partition) forgotten() bool { return p.broker.partition(p.key) != p }
+
 func (b *Broker) partition(k key) *Partition {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

@@ -129,6 +129,11 @@ func (b *Broker) EpochEnd(ctx context.Context, ref wire.PartitionRef, clientEpoc
 func (p *Partition) retain(config map[string]string) {
 	p.mu.Lock()
 	log, open := p.log, p.state == StateOpen
+	for conn, at := range p.refused {
+		if open && time.Since(at) > time.Minute {
+			delete(p.refused, conn) // whatever came behind that refusal has arrived long since
+		}
+	}
 	p.mu.Unlock()
 	if !open {
 		return

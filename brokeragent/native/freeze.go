@@ -92,7 +92,7 @@ func (p *Partition) beginFreeze(moveID string, row *metastore.Assignment) (*segl
 	if p.state == StateFrozen && p.freeze.moveID == moveID && p.freeze.version == row.Version && !p.freeze.expired {
 		return p.log, p.freeze.end, nil // asked again after a lost answer
 	}
-	if p.state != StateOpen {
+	if p.state != StateOpen || p.serving != row.Epoch {
 		return nil, 0, control.Errorf(control.CodeNotOpen, "%s is %s, not open", p.name(), p.state)
 	}
 	if !p.broker.takeFreezeSlot(limits.MaxFrozen) {

@@ -48,6 +48,9 @@ func (p *Partition) run(ctx context.Context) {
 				}
 			}
 		}
+		if p.forgotten() {
+			return
+		}
 	}
 }
 
