@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"portage/brokeragent/control"
 	"portage/brokeragent/native/seglog"
@@ -165,9 +166,14 @@ func (s *session) settle(ctx context.Context, list control.Listing) error {
 func waitable(err error) string {
 	switch code := control.CodeOf(err); code {
 	case "":
-		var storage *seglog.CorruptError
-		if errors.As(err, &storage) {
+		var corrupt *seglog.CorruptError
+		switch {
+		case errors.As(err, &corrupt):
 			return ""
+		case errors.Is(err, unix.ENOSPC):
+			return "disk_full"
+		case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
+			return control.CodeStorage
 		}
 		return control.CodeSourceAway
 	case control.CodeNotOpen, control.CodeBusy, control.CodeMetastoreAway, control.CodeSourceAway, control.CodeDigestMismatch:
