@@ -112,6 +112,9 @@ func (a *Agent) admit(o control.Order) error {
 	if o.MoveID == "" || o.TopicID == uuid.Nil {
 		return control.Errorf(control.CodeBadRequest, "an order names its move and its partition")
 	}
+	if !a.registered.Load() {
+		return control.Errorf(control.CodeMetastoreAway, "this agent is not registered with the metastore yet")
+	}
 	if o.ControllerEpoch <= 0 || o.ControllerID == "" || o.Token == (control.Token{}) {
 		if !a.cfg.AllowUnfenced {
 			return control.Errorf(control.CodeUnfenced, "an order carries controller epoch, controller id and token")
