@@ -147,7 +147,7 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) error {
 		return err
 	}
 	held := a.fence.current()
-	status := control.AgentStatus{Broker: a.cfg.BrokerID, NodeID: a.cfg.NodeID, Fleet: a.root.identity.Fleet, Storage: a.root.identity.Storage, Process: a.process,
+	status := control.AgentStatus{Broker: a.cfg.BrokerID, NodeID: a.cfg.NodeID, Fleet: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process,
 		Version: a.cfg.Version, Ready: ready, NotReady: why, ControllerEpoch: held.ControllerEpoch, ControllerID: held.ControllerID,
 		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids()}
 	for _, p := range a.native.Partitions() {
