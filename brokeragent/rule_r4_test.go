@@ -60,7 +60,9 @@ func TestR4AnAgentWhoseOpeningIsNotAcknowledgedDoesNotServe(t *testing.T) {
 		// Guarded writes on the partition wait; reads do not.
 		release := f.Hold("SELECT 1 FROM assignments WHERE topic_id = $1 FOR UPDATE", orders.ID)
 		b1.Boot()
-		agenttest.Eventually(t, "b1 has read its row", func() bool { return b1.Partition(orders, 0).State != "" && b1.Partition(orders, 0).State != string(native.StateElsewhere) })
+		agenttest.Eventually(t, "b1 has read its row", func() bool {
+			return b1.Partition(orders, 0).State != "" && b1.Partition(orders, 0).State != string(native.StateElsewhere)
+		})
 		code, _ := b1.Produce(orders, 0, agenttest.Record("two"))
 		_, values, _ := b1.Fetch(orders, 0, 0)
 		b1.Metastore.Cut()
