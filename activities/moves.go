@@ -132,13 +132,13 @@ func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflow
 
 // releaseOrphan aborts a claim whose workflow run is closed (terminated, reset, or its server's data lost).
 func (m *Moves) releaseOrphan(ctx context.Context, holder *metastore.Move) (bool, error) {
-	described, err := m.Temporal.DescribeWorkflowExecution(ctx, holder.WorkflowID, holder.RunID)
+	described, err := m.Temporal.DescribeWorkflow(ctx, holder.WorkflowID, holder.RunID)
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
 	case err != nil:
 		return false, &metastore.Unknown{Write: "asking Temporal for the holder of the claim", Cause: err}
-	case described.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
+	case described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return false, nil
 	}
 	_, err = m.Store.AbortMove(ctx, holder.ID, m.ControllerID, "its workflow run is closed")

@@ -103,7 +103,7 @@ func Dial(ctx context.Context, options client.Options, logger *slog.Logger) (cli
 		logger.Warn("Temporal does not answer yet", "address", options.HostPort, "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("Temporal at %s does not answer; start it or correct --temporal-address: %w", options.HostPort, err)
+			return nil, fmt.Errorf("no Temporal answers at %s; start it or correct --temporal-address: %w", options.HostPort, err)
 		case <-time.After(time.Second):
 		}
 	}

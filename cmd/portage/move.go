@@ -103,7 +103,7 @@ func startMove(ctx context.Context, t client.Client, queue string, in protocol.M
 		return nil, fmt.Errorf("%s/%d is already moving under workflow %q; wait for it or cancel it", in.Topic, *in.Partition, id)
 	}
 	if err != nil {
-		return nil, unreachable(fmt.Errorf("Temporal did not take the move: %w", err))
+		return nil, unreachable(fmt.Errorf("the move was not taken by Temporal: %w", err))
 	}
 	return run, nil
 }
@@ -118,11 +118,11 @@ func claimed(ctx context.Context, t client.Client, run client.WorkflowRun) (prot
 			}
 			return status, nil
 		}
-		described, describeErr := t.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+		described, describeErr := t.DescribeWorkflow(ctx, run.GetID(), run.GetRunID())
 		if describeErr != nil {
 			return status, unreachable(describeErr)
 		}
-		if described.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		if described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 			return status, outcome(run.Get(ctx, nil))
 		}
 		if err != nil {
