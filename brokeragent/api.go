@@ -119,7 +119,15 @@ func (a *Agent) admit(o control.Order) error {
 		a.unfenced.Inc()
 		return nil
 	}
-	return a.fence.admit(o)
+	return a.fence.admit(o, func() bool {
+		ctx, cancel := context.WithTimeout(a.ctx, lookBound)
+		defer cancel()
+		if err := a.native.Refresh(ctx, o.Subject); err != nil {
+			return false
+		}
+		moving, _ := a.native.MovingNow(o.Subject)
+		return moving == o.MoveID
+	})
 }
 
 func (a *Agent) serveReady(w http.ResponseWriter, _ *http.Request) {

@@ -45,7 +45,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := RegisterSearchAttributes(ctx, cfg.Temporal, cfg.Namespace); err != nil {
 		return err
 	}
-	if _, err := cfg.Store.HoldController(ctx, cfg.ControllerID); err != nil {
+	epoch, err := cfg.Store.HoldController(ctx, cfg.ControllerID)
+	if err != nil {
 		return fmt.Errorf("take the controller epoch: %w", err)
 	}
 	stopMetrics, err := serveMetrics(cfg)
@@ -66,7 +67,7 @@ func Run(ctx context.Context, cfg Config) error {
 			}
 		},
 	})
-	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, Logger: cfg.Logger})
+	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, ControllerEpoch: epoch, Logger: cfg.Logger})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}
