@@ -88,6 +88,12 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment, f *freeze) (again bool) {
 	p.mu.Lock()
 	expired := f.expired
+	if expired && !faults.Enforced("R6") { // thaws on what was read
+		defer p.mu.Unlock()
+		p.endFreeze(true)
+		p.openAt(row)
+		return false
+	}
 	p.mu.Unlock()
 	if row.Moving() == f.moveID {
 		if !expired {
@@ -122,6 +128,9 @@ func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment,
 
 // openOwner asks for the acknowledged right to serve; nil when it must be asked again or the row moved on.
 func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, gone string) (*metastore.Assignment, error) {
+	if !faults.Enforced("R4") {
+		return row, nil // opens on what was read
+	}
 	p.mu.Lock()
 	end := p.log.End()
 	p.mu.Unlock()
