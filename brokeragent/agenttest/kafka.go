@@ -226,14 +226,27 @@ func (a *Agent) leaderOf(topic *metastore.Topic, partition int32) int32 {
 // CommitOffset commits one offset of a simple consumer and returns the partition's code.
 func (a *Agent) CommitOffset(topic *metastore.Topic, partition int32, group string, offset int64) int16 {
 	a.fleet.T.Helper()
+	return a.CommitOffsets(topic, group, map[int32]int64{partition: offset})[partition]
+}
+
+// CommitOffsets commits offsets of a simple consumer in one request and returns the code of each partition.
+func (a *Agent) CommitOffsets(topic *metastore.Topic, group string, offsets map[int32]int64) map[int32]int16 {
+	a.fleet.T.Helper()
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Version, req.Group, req.Generation = 7, group, -1
-	rp := kmsg.NewOffsetCommitRequestTopicPartition()
-	rp.Partition, rp.Offset, rp.LeaderEpoch = partition, offset, -1
 	rt := kmsg.NewOffsetCommitRequestTopic()
-	rt.Topic, rt.Partitions = topic.Name, []kmsg.OffsetCommitRequestTopicPartition{rp}
+	rt.Topic = topic.Name
+	for partition, offset := range offsets {
+		rp := kmsg.NewOffsetCommitRequestTopicPartition()
+		rp.Partition, rp.Offset, rp.LeaderEpoch = partition, offset, -1
+		rt.Partitions = append(rt.Partitions, rp)
+	}
 	req.Topics = []kmsg.OffsetCommitRequestTopic{rt}
-	return a.Dial().Ask(req).(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
+	codes := map[int32]int16{}
+	for _, p := range a.Dial().Ask(req).(*kmsg.OffsetCommitResponse).Topics[0].Partitions {
+		codes[p.Partition] = p.ErrorCode
+	}
+	return codes
 }
 
 // CommittedOffset reads a group's offset.

@@ -100,6 +100,7 @@ func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment,
 			return false
 		}
 		after, err := p.broker.cfg.Rows.AbortMove(ctx, f.moveID, p.broker.cfg.BrokerID, "the freeze's lease ended")
+		p.broker.noteRead(err) // R27 ii: what is refused from now on depends on it
 		if refused, ok := metastore.RefusedWith(err); ok {
 			after = refused.Row // R14: a refusal carries the row, and the source acts on it
 		} else if err != nil {
