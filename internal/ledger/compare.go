@@ -164,6 +164,9 @@ func (c *comparison) finish() Verdict {
 	for writer, view := range c.journals {
 		for key, entries := range view.keys {
 			for seq, e := range entries {
+				if e.offset == offsetPending {
+					c.verdict.InFlight++
+				}
 				if !e.acknowledged() {
 					continue
 				}

@@ -98,15 +98,15 @@ func TestEveryFaultIsFound(t *testing.T) {
 		{"a record in flight at the end, found", func(j *journal, log []found) []found {
 			_, value := j.next(0, 80)
 			return append(log, found{0, 103, []byte("w-0"), value})
-		}, Verdict{Acknowledged: 6, Found: 6, Unacknowledged: 1}},
+		}, Verdict{Acknowledged: 6, Found: 6, Unacknowledged: 1, InFlight: 1}},
 		{"a record in flight at the end, not found", func(j *journal, log []found) []found {
 			j.next(0, 80)
 			return log
-		}, Verdict{Acknowledged: 6, Found: 6}},
+		}, Verdict{Acknowledged: 6, Found: 6, InFlight: 1}},
 		{"a record in flight, found twice", func(j *journal, log []found) []found {
 			_, value := j.next(0, 80)
 			return append(log, found{0, 103, []byte("w-0"), value}, found{0, 104, []byte("w-0"), value})
-		}, Verdict{Acknowledged: 6, Found: 6, Unacknowledged: 1, Duplicated: 1}},
+		}, Verdict{Acknowledged: 6, Found: 6, Unacknowledged: 1, InFlight: 1, Duplicated: 1}},
 		{"a failed produce", func(j *journal, log []found) []found {
 			id, _ := j.next(0, 80)
 			j.fail(id, errors.New("NOT_ENOUGH_REPLICAS"))

@@ -83,20 +83,31 @@ func (l *Ledger) LongestWait() (longest time.Duration) {
 	return longest
 }
 
-// Close closes every writer and consumer; closing twice is fine. Records that the context leaves no time for are in flight.
-func (l *Ledger) Close(ctx context.Context) error {
+// CloseWriters closes every writer; consumers read on. Records that the context leaves no time for are in flight.
+func (l *Ledger) CloseWriters(ctx context.Context) error {
 	l.mu.Lock()
-	writers, kcats, consumers := slices.Clone(l.writers), slices.Clone(l.kcats), slices.Clone(l.consumers)
+	writers, kcats := slices.Clone(l.writers), slices.Clone(l.kcats)
 	l.mu.Unlock()
-	var all []error
-	for _, w := range writers {
-		all = append(all, w.Close(ctx))
+	closed := make([]error, len(writers)+len(kcats))
+	var all sync.WaitGroup
+	for i, w := range writers {
+		all.Go(func() { closed[i] = w.Close(ctx) })
 	}
-	for _, w := range kcats {
-		all = append(all, w.Close(ctx))
+	for i, w := range kcats {
+		all.Go(func() { closed[len(writers)+i] = w.Close(ctx) })
 	}
+	all.Wait()
+	return errors.Join(closed...)
+}
+
+// Close closes every writer and consumer; closing twice is fine.
+func (l *Ledger) Close(ctx context.Context) error {
+	err := l.CloseWriters(ctx)
+	l.mu.Lock()
+	consumers := slices.Clone(l.consumers)
+	l.mu.Unlock()
 	for _, c := range consumers {
 		c.Close()
 	}
-	return errors.Join(all...)
+	return err
 }

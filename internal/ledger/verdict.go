@@ -19,6 +19,7 @@ type Verdict struct {
 	Misplaced      int64         `json:"misplaced"` // at another offset than was acknowledged
 	Corrupt        int64         `json:"corrupt"`
 	Unacknowledged int64         `json:"unacknowledged"` // in the log without an acknowledgement: allowed
+	InFlight       int64         `json:"inFlight"`       // without an answer when their writer was closed: not required
 	Foreign        int64         `json:"foreign"`        // records of nobody's journal: allowed
 	ClientErrors   int64         `json:"clientErrors"`
 	ConsumerErrors int64         `json:"consumerErrors"`
@@ -39,11 +40,11 @@ func (v Verdict) String() string {
 	} else {
 		b.WriteString("NOT WHOLE: ")
 	}
-	fmt.Fprintf(&b, "%s acknowledged, %s found, %d lost, %d duplicated, %d out of order", thousands(v.Acknowledged), thousands(v.Found), v.Lost, v.Duplicated, v.OutOfOrder)
+	fmt.Fprintf(&b, "%s acknowledged, %s found, %d lost, %d duplicated, %d out of order", Thousands(v.Acknowledged), Thousands(v.Found), v.Lost, v.Duplicated, v.OutOfOrder)
 	for _, extra := range []struct {
 		n    int64
 		what string
-	}{{v.Misplaced, "at another offset"}, {v.Corrupt, "corrupt"}, {v.ClientErrors, "producer errors"}, {v.ConsumerErrors, "consumer errors"}, {v.Unacknowledged, "in the log without an acknowledgement (allowed)"}} {
+	}{{v.Misplaced, "at another offset"}, {v.Corrupt, "corrupt"}, {v.ClientErrors, "producer errors"}, {v.ConsumerErrors, "consumer errors"}, {v.InFlight, "in flight at the end (not required)"}, {v.Unacknowledged, "in the log without an acknowledgement (allowed)"}} {
 		if extra.n > 0 {
 			fmt.Fprintf(&b, ", %d %s", extra.n, extra.what)
 		}
@@ -57,8 +58,8 @@ func (v Verdict) String() string {
 	return b.String()
 }
 
-// thousands writes 1234567 as 1,234,567.
-func thousands(n int64) string {
+// Thousands writes 1234567 as 1,234,567.
+func Thousands(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
