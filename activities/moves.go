@@ -25,9 +25,11 @@ type Moves struct {
 	Agents *control.Client
 	// Temporal tells whether the workflow that holds a claim still runs, and carries progress signals.
 	Temporal client.Client
-	// ControllerID names this deployment; all its workers share it.
-	ControllerID string
-	Logger       *slog.Logger
+	// ControllerID names this deployment; all its workers share it. ControllerEpoch is the epoch it took at its start: once
+	// another deployment has taken over, this one's claims are refused (R15).
+	ControllerID    string
+	ControllerEpoch int64
+	Logger          *slog.Logger
 }
 
 // aliveWithin is how long a destination may take to answer that it is there.
@@ -117,28 +119,24 @@ func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflow
 			return protocol.Claim{}, refused(o.Code, o.Reason)
 		}
 	}
-	epoch, err := m.Store.HoldController(ctx, m.ControllerID)
-	if err != nil {
-		return protocol.Claim{}, err
-	}
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: "move", Topic: in.Topic, Partition: *in.Partition, To: in.To,
-		WorkflowID: workflowID, RunID: runID, ControllerEpoch: epoch, RequestedBy: in.By, Reason: in.Reason})
+		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason})
 	if err != nil {
 		return protocol.Claim{}, err
 	}
 	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: row.Owner, To: in.To,
-		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: epoch}, nil
+		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: m.ControllerEpoch, ControllerID: m.ControllerID}, nil
 }
 
 // releaseOrphan aborts a claim whose workflow run is closed (terminated, reset, or its server's data lost).
 func (m *Moves) releaseOrphan(ctx context.Context, holder *metastore.Move) (bool, error) {
-	described, err := m.Temporal.DescribeWorkflowExecution(ctx, holder.WorkflowID, holder.RunID)
+	described, err := m.Temporal.DescribeWorkflow(ctx, holder.WorkflowID, holder.RunID)
 	var missing *serviceerror.NotFound
 	switch {
 	case errors.As(err, &missing):
 	case err != nil:
 		return false, &metastore.Unknown{Write: "asking Temporal for the holder of the claim", Cause: err}
-	case described.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
+	case described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return false, nil
 	}
 	_, err = m.Store.AbortMove(ctx, holder.ID, m.ControllerID, "its workflow run is closed")
@@ -399,7 +397,7 @@ const roundTokens = 100_000
 func (m *Moves) order(ctx context.Context, args protocol.StepArgs, phase int32) control.Order {
 	c := args.Claim
 	return control.Order{
-		Authority: control.Authority{ControllerEpoch: c.ControllerEpoch, ControllerID: m.ControllerID,
+		Authority: control.Authority{ControllerEpoch: c.ControllerEpoch, ControllerID: c.ControllerID,
 			Token: control.Token{Version: c.Version, Phase: phase, Attempt: args.Round*roundTokens + activity.GetInfo(ctx).Attempt}},
 		Subject: control.Subject{MoveID: c.MoveID, TopicID: c.TopicID, Topic: c.Topic, Partition: c.Partition, Epoch: c.Epoch},
 	}

@@ -33,6 +33,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", a.serveReady)
 	mux.HandleFunc("GET /v1/openapi.yaml", serveOpenAPI)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /debug/pprof/profile", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Profile(w, r); return nil }))
 	mux.Handle("GET /debug/pprof/", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Index(w, r); return nil }))
 	return mux
 }
@@ -123,7 +124,15 @@ func (a *Agent) admit(o control.Order) error {
 		a.unfenced.Inc()
 		return nil
 	}
-	return a.fence.admit(o)
+	return a.fence.admit(o, func() bool {
+		ctx, cancel := context.WithTimeout(a.ctx, lookBound)
+		defer cancel()
+		if err := a.native.Refresh(ctx, o.Subject); err != nil {
+			return false
+		}
+		moving, _ := a.native.MovingNow(o.Subject)
+		return moving == o.MoveID
+	})
 }
 
 func (a *Agent) serveReady(w http.ResponseWriter, _ *http.Request) {

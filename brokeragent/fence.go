@@ -37,11 +37,18 @@ func openFence(root string) (*fence, error) {
 
 // admit checks an order's controller epoch and token, in that order. It is called after authentication, so that a
 // stranger can never raise the epoch. A claimed move goes on under its id and version whatever the epoch does (R15): a
-// lower epoch is refused only for a move this agent has not seen before.
-func (f *fence) admit(o control.Order) error {
+// lower epoch is refused only for a move that does not hold its partition; claimed looks that up.
+func (f *fence) admit(o control.Order, claimed func() bool) error {
+	f.mu.Lock()
+	_, known := f.tokens[o.MoveID]
+	lower := o.ControllerEpoch < f.held.ControllerEpoch
+	f.mu.Unlock()
+	if lower && !known {
+		known = claimed() // a read of the row, so not under the lock
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last, known := f.tokens[o.MoveID]
+	last := f.tokens[o.MoveID]
 	switch {
 	case o.ControllerEpoch > f.held.ControllerEpoch:
 		next := fenceRecord{ControllerEpoch: o.ControllerEpoch, ControllerID: o.ControllerID}

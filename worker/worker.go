@@ -45,7 +45,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := RegisterSearchAttributes(ctx, cfg.Temporal, cfg.Namespace); err != nil {
 		return err
 	}
-	if _, err := cfg.Store.HoldController(ctx, cfg.ControllerID); err != nil {
+	epoch, err := cfg.Store.HoldController(ctx, cfg.ControllerID)
+	if err != nil {
 		return fmt.Errorf("take the controller epoch: %w", err)
 	}
 	stopMetrics, err := serveMetrics(cfg)
@@ -66,7 +67,7 @@ func Run(ctx context.Context, cfg Config) error {
 			}
 		},
 	})
-	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, Logger: cfg.Logger})
+	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, ControllerEpoch: epoch, Logger: cfg.Logger})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}
@@ -103,7 +104,7 @@ func Dial(ctx context.Context, options client.Options, logger *slog.Logger) (cli
 		logger.Warn("Temporal does not answer yet", "address", options.HostPort, "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("Temporal at %s does not answer; start it or correct --temporal-address: %w", options.HostPort, err)
+			return nil, fmt.Errorf("no Temporal answers at %s; start it or correct --temporal-address: %w", options.HostPort, err)
 		case <-time.After(time.Second):
 		}
 	}

@@ -57,6 +57,7 @@ func (b *Broker) Listing(ctx context.Context, s control.Subject) (control.Listin
 		return none, control.Errorf(control.CodeNotOpen, "%s is %s here", p.name(), p.state)
 	}
 	p.log.Pin(s.MoveID)
+	p.pinned[s.MoveID] = true
 	list := control.Listing{Process: b.cfg.Process, Epoch: p.serving, LogStart: p.log.Start(), HighWatermark: p.log.DurableEnd(),
 		Producers: p.log.ProducerSnapshot(), Offsets: p.offsets.Snapshot(), ProducerCount: p.log.ProducerCount(), GroupCount: len(p.offsets.All())}
 	for _, e := range p.log.Epochs() {
@@ -118,10 +119,16 @@ func (b *Broker) Release(s control.Subject) {
 	if p := b.partition(key{s.TopicID, s.Partition}); p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.log != nil {
-			p.log.Unpin(s.MoveID)
-		}
+		p.unpin(s.MoveID)
 	}
+}
+
+// unpin lets retention at what a move held. The caller holds mu.
+func (p *Partition) unpin(moveID string) {
+	if p.pinned[moveID] && p.log != nil {
+		p.log.Unpin(moveID)
+	}
+	delete(p.pinned, moveID)
 }
 
 // Vacant reports why this broker could not take a copy of the partition: it still has one that it serves or waits to open.

@@ -72,6 +72,7 @@ type Partition struct {
 	park     []*produce // FIFO (R27 i)
 	parked   int64      // bytes in park
 	refused  map[wire.ConnID]time.Time
+	pinned   map[string]bool // moves that hold segments against retention
 	openedAt time.Time
 	leftAt   time.Time // when it was redirected, until the new owner is seen open
 	last     *control.FreezeReport
@@ -82,8 +83,8 @@ type Partition struct {
 func newPartition(b *Broker, k key, topic string) *Partition {
 	return &Partition{
 		key: k, topic: topic, broker: b, kick: make(chan struct{}, 1), state: StateElsewhere, changed: make(chan struct{}),
-		refused: map[wire.ConnID]time.Time{},
-		logger:  b.logger.With("partition", fmt.Sprintf("%s/%d", topic, k.partition)),
+		refused: map[wire.ConnID]time.Time{}, pinned: map[string]bool{},
+		logger: b.logger.With("partition", fmt.Sprintf("%s/%d", topic, k.partition)),
 	}
 }
 

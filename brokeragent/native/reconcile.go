@@ -173,6 +173,11 @@ func (p *Partition) stayOpen(row *metastore.Assignment) bool {
 	if p.state != StateOpen {
 		return true
 	}
+	for id := range p.pinned {
+		if id != row.Moving() {
+			p.unpin(id) // the move is over, whether or not someone said so (R23)
+		}
+	}
 	if err := p.log.Failed(); err != nil {
 		p.failStorage(err)
 	} else if row.Epoch != p.serving {

@@ -84,7 +84,7 @@ func (f temporalFlags) dial(ctx context.Context) (client.Client, error) {
 	defer cancel()
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, unreachable(fmt.Errorf("Temporal at %s does not answer; start it, or name another --temporal-address", f.TemporalAddress))
+		return nil, unreachable(fmt.Errorf("no Temporal answers at %s; start it, or name another --temporal-address", f.TemporalAddress))
 	}
 	return c, nil
 }

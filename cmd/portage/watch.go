@@ -26,16 +26,15 @@ type moveView struct {
 
 // look reads a move once.
 func look(ctx context.Context, t client.Client, id, run string) (moveView, error) {
-	described, err := t.DescribeWorkflowExecution(ctx, id, run)
+	described, err := t.DescribeWorkflow(ctx, id, run)
 	if err != nil {
 		return moveView{}, err
 	}
-	info := described.GetWorkflowExecutionInfo()
-	view := moveView{WorkflowID: id, RunID: info.GetExecution().GetRunId(), Running: info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING}
+	view := moveView{WorkflowID: id, RunID: described.WorkflowExecution.RunID, Running: described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING}
 	if view.Status, err = queryStatus(ctx, t, id, view.RunID); err != nil {
 		return view, unreachable(fmt.Errorf("no worker answers for workflow %s; start one with `portage worker`", id))
 	}
-	for _, a := range described.GetPendingActivities() {
+	for _, a := range described.RawResponse.GetPendingActivities() {
 		var p protocol.Progress
 		if converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p) == nil && p.BytesTotal > 0 {
 			view.Status.BytesDone, view.Status.BytesTotal, view.Status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec

@@ -130,6 +130,7 @@ type Claim struct {
 	Epoch           int32     `json:"epoch"`
 	Version         int64     `json:"version"`
 	ControllerEpoch int64     `json:"controllerEpoch"`
+	ControllerID    string    `json:"controllerId"`
 }
 
 // ClaimArgs is the input of the Claim activity.

@@ -270,7 +270,7 @@ func TestOffsetForLeaderEpochAfterAMove(t *testing.T) {
 	for epoch, end := range map[int32]int64{1: 4, 2: 5} {
 		req := kadm.OffsetForLeaderEpochRequest{}
 		req.Add("orders", 0, epoch)
-		resp, err := adm.OffetForLeaderEpoch(within(t, 10*time.Second), req)
+		resp, err := adm.OffsetForLeaderEpoch(within(t, 10*time.Second), req)
 		if err != nil {
 			t.Fatalf("epoch %d: %v", epoch, err)
 		}
