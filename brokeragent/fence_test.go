@@ -14,27 +14,32 @@ func order(move string, epoch int64, controller string, version int64, phase, at
 		Authority: control.Authority{ControllerEpoch: epoch, ControllerID: controller, Token: control.Token{Version: version, Phase: phase, Attempt: attempt}}}
 }
 
+// unclaimed is what the row says of a move that does not hold its partition.
+func unclaimed() bool { return false }
+
 func TestFenceAdmit(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		seen []control.Order
-		ask  control.Order
-		want string
+		name    string
+		seen    []control.Order
+		ask     control.Order
+		want    string
+		claimed bool // the row's word for it
 	}{
-		{"the first", nil, order("m1", 1, "a", 1, 1, 1), ""},
-		{"the same again", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m1", 1, "a", 1, 1, 1), ""},
-		{"a later attempt", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m1", 1, "a", 1, 1, 2), ""},
-		{"an earlier attempt", []control.Order{order("m1", 1, "a", 1, 1, 2)}, order("m1", 1, "a", 1, 1, 1), control.CodeStaleToken},
-		{"a later phase, attempts anew", []control.Order{order("m1", 1, "a", 1, 1, 9)}, order("m1", 1, "a", 1, 2, 1), ""},
-		{"an earlier phase", []control.Order{order("m1", 1, "a", 1, 3, 1)}, order("m1", 1, "a", 1, 2, 9), control.CodeStaleToken},
-		{"a later claim, all anew", []control.Order{order("m1", 1, "a", 1, 5, 9)}, order("m1", 1, "a", 2, 1, 1), ""},
-		{"an earlier claim", []control.Order{order("m1", 1, "a", 2, 1, 1)}, order("m1", 1, "a", 1, 5, 9), control.CodeStaleToken},
-		{"tokens are of one move", []control.Order{order("m1", 1, "a", 9, 9, 9)}, order("m2", 1, "a", 1, 1, 1), ""},
-		{"a rival at the same epoch", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m2", 1, "b", 1, 1, 1), control.CodeStaleController},
-		{"a new controller", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m2", 2, "b", 1, 1, 1), ""},
-		{"a superseded one with a new move", []control.Order{order("m1", 2, "b", 1, 1, 1)}, order("m2", 1, "a", 1, 1, 1), control.CodeStaleController},
-		{"a superseded one with a claimed move", []control.Order{order("m1", 1, "a", 1, 1, 1), order("m2", 2, "b", 1, 1, 1)}, order("m1", 1, "a", 1, 2, 1), ""}, // R15
-		{"a refused order teaches nothing", []control.Order{order("m1", 2, "b", 1, 1, 1), order("m2", 1, "a", 9, 9, 9)}, order("m2", 2, "b", 1, 1, 1), ""},
+		{"the first", nil, order("m1", 1, "a", 1, 1, 1), "", false},
+		{"the same again", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m1", 1, "a", 1, 1, 1), "", false},
+		{"a later attempt", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m1", 1, "a", 1, 1, 2), "", false},
+		{"an earlier attempt", []control.Order{order("m1", 1, "a", 1, 1, 2)}, order("m1", 1, "a", 1, 1, 1), control.CodeStaleToken, false},
+		{"a later phase, attempts anew", []control.Order{order("m1", 1, "a", 1, 1, 9)}, order("m1", 1, "a", 1, 2, 1), "", false},
+		{"an earlier phase", []control.Order{order("m1", 1, "a", 1, 3, 1)}, order("m1", 1, "a", 1, 2, 9), control.CodeStaleToken, false},
+		{"a later claim, all anew", []control.Order{order("m1", 1, "a", 1, 5, 9)}, order("m1", 1, "a", 2, 1, 1), "", false},
+		{"an earlier claim", []control.Order{order("m1", 1, "a", 2, 1, 1)}, order("m1", 1, "a", 1, 5, 9), control.CodeStaleToken, false},
+		{"tokens are of one move", []control.Order{order("m1", 1, "a", 9, 9, 9)}, order("m2", 1, "a", 1, 1, 1), "", false},
+		{"a rival at the same epoch", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m2", 1, "b", 1, 1, 1), control.CodeStaleController, false},
+		{"a new controller", []control.Order{order("m1", 1, "a", 1, 1, 1)}, order("m2", 2, "b", 1, 1, 1), "", false},
+		{"a superseded one with a new move", []control.Order{order("m1", 2, "b", 1, 1, 1)}, order("m2", 1, "a", 1, 1, 1), control.CodeStaleController, false},
+		{"a superseded one with a claimed move", []control.Order{order("m1", 1, "a", 1, 1, 1), order("m2", 2, "b", 1, 1, 1)}, order("m1", 1, "a", 1, 2, 1), "", false}, // R15
+		{"a superseded one with a claimed move, after a restart", []control.Order{order("m2", 2, "b", 1, 1, 1)}, order("m1", 1, "a", 1, 2, 1), "", true},               // R15
+		{"a refused order teaches nothing", []control.Order{order("m1", 2, "b", 1, 1, 1), order("m2", 1, "a", 9, 9, 9)}, order("m2", 2, "b", 1, 1, 1), "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, err := openFence(t.TempDir())
@@ -42,9 +47,9 @@ func TestFenceAdmit(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range tc.seen {
-				_ = f.admit(o)
+				_ = f.admit(o, unclaimed)
 			}
-			if got := control.CodeOf(f.admit(tc.ask)); got != tc.want {
+			if got := control.CodeOf(f.admit(tc.ask, func() bool { return tc.claimed })); got != tc.want {
 				t.Errorf("admitted with %q, want %q", got, tc.want)
 			}
 		})
@@ -57,19 +62,19 @@ func TestFenceIsOnDiskBeforeTheOrderIsCarriedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.admit(order("m1", 7, "a", 1, 1, 1)); err != nil {
+	if err := f.admit(order("m1", 7, "a", 1, 1, 1), unclaimed); err != nil {
 		t.Fatal(err)
 	}
 	again, err := openFence(dir)
 	if err != nil || again.current() != (fenceRecord{ControllerEpoch: 7, ControllerID: "a"}) {
 		t.Fatalf("after a restart the fence holds %+v (%v)", again.current(), err)
 	}
-	if code := control.CodeOf(again.admit(order("m2", 6, "z", 1, 1, 1))); code != control.CodeStaleController {
+	if code := control.CodeOf(again.admit(order("m2", 6, "z", 1, 1, 1), unclaimed)); code != control.CodeStaleController {
 		t.Errorf("an older epoch after a restart: %q", code)
 	}
 	// What can not be recorded is not carried out.
 	gone := &fence{path: filepath.Join(dir, "no", "such", "folder", fenceFile), tokens: map[string]control.Token{}}
-	if code := control.CodeOf(gone.admit(order("m1", 8, "a", 1, 1, 1))); code != control.CodeStorage {
+	if code := control.CodeOf(gone.admit(order("m1", 8, "a", 1, 1, 1), unclaimed)); code != control.CodeStorage {
 		t.Errorf("an epoch that could not be recorded: %q", code)
 	}
 	if gone.current().ControllerEpoch != 0 {
