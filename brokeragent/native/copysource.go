@@ -166,10 +166,14 @@ func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, boo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.install == nil || p.install.MoveID != s.MoveID {
+	installed := p.install
+	if installed == nil && p.state == StateElsewhere {
+		installed = p.readInstall() // by an earlier process of this broker
+	}
+	if installed == nil || installed.MoveID != s.MoveID {
 		return nil, false
 	}
-	return p.install, p.install.Version == version || !faults.Enforced("R7")
+	return installed, installed.Version == version || !faults.Enforced("R7")
 }
 
 // Uninstall takes an installed copy back into a staging folder: to drain it again for a later freeze of the same move, or
