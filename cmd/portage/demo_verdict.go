@@ -56,7 +56,7 @@ func (d *demo) longestWait(v ledger.Verdict) string {
 			otherwise = max(otherwise, w.Took)
 		}
 	}
-	return fmt.Sprintf("%v in all; %v until the client had found the killed broker again, %v at any other time", v.LongestWait.Round(time.Millisecond),
+	return fmt.Sprintf("%v in all; %v until the client, which looks every 5 s at the most, had found the killed broker again; %v at any other time", v.LongestWait.Round(time.Millisecond),
 		over.Round(time.Millisecond), otherwise.Round(time.Millisecond))
 }
 
