@@ -50,9 +50,15 @@ func (c *Config) Validate() error {
 	if c.Token == "" {
 		all = append(all, errors.New("--token-file is missing: agents and workers of a fleet share one secret"))
 	}
-	for flag, address := range map[string]string{"--kafka-listen": c.KafkaListen, "--control-listen": c.ControlListen} {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			all = append(all, fmt.Errorf("%s %q: give host:port", flag, address))
+	for _, l := range []struct{ flag, address, advertise, advertiseFlag string }{
+		{"--kafka-listen", c.KafkaListen, c.KafkaAdvertise, "--kafka-advertise"},
+		{"--control-listen", c.ControlListen, c.ControlAdvertise, "--control-advertise"},
+	} {
+		host, _, err := net.SplitHostPort(l.address)
+		if err != nil {
+			all = append(all, fmt.Errorf("%s %q: give host:port", l.flag, l.address))
+		} else if ip := net.ParseIP(host); l.advertise == "" && (host == "" || (ip != nil && ip.IsUnspecified())) {
+			all = append(all, fmt.Errorf("%s is missing: %s listens on every address, so say which one others reach", l.advertiseFlag, l.flag))
 		}
 	}
 	if c.KafkaAdvertise != "" {

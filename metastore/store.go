@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -70,7 +71,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 
 func (s *Store) prepare(ctx context.Context, config *pgx.ConnConfig, opts Options) error {
 	if err := s.pool.Ping(ctx); err != nil {
-		return fmt.Errorf("the metastore at %s:%d does not answer; start Postgres or correct --dsn: %w", config.Host, config.Port, err)
+		return fmt.Errorf("the metastore at %s:%d does not answer; start Postgres or correct --dsn: %w", config.Host, config.Port, oneLine{err})
 	}
 	if err := migrate(ctx, config); err != nil {
 		return err
@@ -87,6 +88,12 @@ func (s *Store) prepare(ctx context.Context, config *pgx.ConnConfig, opts Option
 	}
 	return nil
 }
+
+// oneLine shows an error without its line breaks: a failed connection lists every address it tried.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }
 
 func migrate(ctx context.Context, config *pgx.ConnConfig) error {
 	files, err := fs.Sub(migrations, "migrations")
