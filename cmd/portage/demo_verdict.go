@@ -152,14 +152,14 @@ func (d *demo) stay(ctx context.Context) error {
 		return errors.New("the ledger is not whole")
 	}
 	if moves, err := d.fleet.Store.Moves(ctx, false, 10); err == nil && len(moves) > 0 {
-		d.screen.say("%s; the next run lets them go on.", unfinished(moves))
+		d.screen.say("%s.", unfinished(moves))
 	}
 	return nil
 }
 
 func unfinished(moves []metastore.Move) string {
 	if len(moves) == 1 {
-		return fmt.Sprintf("The move of %s/%d is unfinished", moves[0].Topic, moves[0].Partition)
+		return fmt.Sprintf("The move of %s/%d is unfinished; the next run lets it go on", moves[0].Topic, moves[0].Partition)
 	}
-	return fmt.Sprintf("%d moves are unfinished", len(moves))
+	return fmt.Sprintf("%d moves are unfinished; the next run lets them go on", len(moves))
 }
