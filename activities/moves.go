@@ -189,6 +189,9 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 				if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
 					return status, lost
 				}
+				if now, _, err := m.brokers(ctx, args.Claim); err == nil && now.ControlURL != source.ControlURL {
+					return status, errors.New("the source is back at another address") // asked again, the running copy learns it
+				}
 			}
 			status, err = m.Agents.Session(ctx, target.ControlURL, args.Claim.MoveID, status.Seq, copyPoll)
 		}

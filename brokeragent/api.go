@@ -31,6 +31,7 @@ func (a *Agent) handler() http.Handler {
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.serveReady)
+	mux.HandleFunc("GET /v1/openapi.yaml", serveOpenAPI)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	mux.Handle("GET /debug/pprof/profile", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Profile(w, r); return nil }))
 	mux.Handle("GET /debug/pprof/", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Index(w, r); return nil }))

@@ -83,15 +83,17 @@ func TestR16AControllerThatWasSupersededIsRefused(t *testing.T) {
 	f := agenttest.New(t)
 	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
 	orders := f.CreateTopic("orders", 2, b1)
-	older := f.Claim(orders, 0, b2)
+	older := f.Claim(orders, 0, b2) // goes on under whatever epoch, for the row carries it (R15)
 	older.Ensure()
 	newer := f.Claim(orders, 1, b2)
 	newer.ControllerEpoch++
 	newer.Ensure()
 	b2.Restart() // the epoch is on disk
 	fresh := *newer
+	fresh.ID = agenttest.ID()
 	fresh.ControllerEpoch--
 	if _, err := f.Peers.Ensure(t.Context(), b2.URL(), control.EnsureRequest{Order: fresh.Order(control.PhaseEnsure), SourceURL: b1.URL(), Source: "b1"}); control.CodeOf(err) != control.CodeStaleController {
 		t.Errorf("a new move under an older controller epoch ended with %v", err)
 	}
+	older.Ensure()
 }

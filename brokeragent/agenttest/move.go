@@ -8,7 +8,8 @@ import (
 	"portage/metastore"
 )
 
-const controllerID = "test-controller"
+// ControllerID is who the moves' orders come from.
+const ControllerID = "test-controller"
 
 // Move drives one move as the activities do, one step at a time.
 type Move struct {
@@ -26,7 +27,7 @@ type Move struct {
 // TryClaim asks for a claim under the given move id.
 func (f *Fleet) TryClaim(id string, topic *metastore.Topic, partition int32, to *Agent) (*Move, error) {
 	f.T.Helper()
-	epoch, err := f.Store.HoldController(f.T.Context(), controllerID)
+	epoch, err := f.Store.HoldController(f.T.Context(), ControllerID)
 	if err != nil {
 		f.T.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func (f *Fleet) Claim(topic *metastore.Topic, partition int32, to *Agent) *Move 
 // Order is the authority and the subject of the move's next order.
 func (m *Move) Order(phase int32) control.Order {
 	return control.Order{
-		Authority: control.Authority{ControllerEpoch: m.ControllerEpoch, ControllerID: controllerID,
+		Authority: control.Authority{ControllerEpoch: m.ControllerEpoch, ControllerID: ControllerID,
 			Token: control.Token{Version: m.Claimed.Version, Phase: phase, Attempt: m.Attempt}},
 		Subject: m.Subject(),
 	}

@@ -82,7 +82,7 @@ func ParseByteSize(text string) (ByteSize, error) {
 		}
 	}
 	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || n < 0 || n*unit > 1<<62 {
+	if err != nil || !(n >= 0) || n*unit > 1<<62 { // not a number is not at least 0 either
 		return 0, fmt.Errorf(`%q is not a size; write "64MiB" or a number of bytes`, text)
 	}
 	return ByteSize(n * unit), nil

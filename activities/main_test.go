@@ -1,0 +1,9 @@
+package activities_test
+
+import (
+	"testing"
+
+	"portage/brokeragent/agenttest"
+)
+
+func TestMain(m *testing.M) { agenttest.Main(m) }
