@@ -73,15 +73,18 @@ const outage = time.Second
 // Whoever is killed (-9) at whichever step, the move comes to its end by itself and no record is lost, doubled or out of
 // order; no client sees an error.
 func TestCrashPoints(t *testing.T) {
+	t.Parallel()
 	for _, step := range steps {
 		matrix.steps = append(matrix.steps, step.point)
 		t.Run(step.point, func(t *testing.T) {
+			t.Parallel()
 			for _, victim := range victims {
 				t.Run(victim, func(t *testing.T) {
 					cell := step.point + "/" + victim
 					if !all && !asked(t) && !slices.Contains(telling, cell) {
 						t.Skip("runs with PORTAGE_TEST=all, or when asked for by name")
 					}
+					t.Parallel()
 					runCell(t, step.point, step.by, victim, slices.Contains(onDefaults, cell))
 				})
 			}
@@ -157,8 +160,10 @@ func (w *world) restart(victim string) {
 
 // A guarded write took effect and its reply was lost: the repeat finds what was done.
 func TestLostReplies(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ write, by string }{{"ClaimMove", worker}, {"CommitOwner", worker}, {"OpenOwner", destination}} {
 		t.Run(c.write, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, setup{brokers: 2, workers: 1})
 			load := w.startLoad()
 			lost := w.faults.LoseReply(processOf[c.by], c.write)
@@ -175,6 +180,7 @@ func TestLostReplies(t *testing.T) {
 		})
 	}
 	t.Run("AbortMove of a cancel", func(t *testing.T) {
+		t.Parallel()
 		w := newWorld(t, setup{brokers: 2, workers: 1})
 		load := w.startLoad()
 		stopped := w.faults.Arm("worker1", "cutover.frozen")
@@ -194,6 +200,7 @@ func TestLostReplies(t *testing.T) {
 		w.committedOnce()
 	})
 	t.Run("AbortMove of a lease", func(t *testing.T) {
+		t.Parallel()
 		w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
 		load := w.startLoad()
 		stopped := w.faults.Arm("worker1", "cutover.frozen")

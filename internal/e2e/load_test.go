@@ -27,6 +27,7 @@ type load struct {
 	stop    context.CancelFunc
 	writing sync.WaitGroup
 	reading sync.WaitGroup
+	filled  int
 
 	mu     sync.Mutex       // guards everything below
 	acked  map[int64]string // offset → "key/sequence"
@@ -69,35 +70,54 @@ func (l *load) write(ctx context.Context) {
 	ticker := time.NewTicker(time.Second / 100)
 	defer ticker.Stop()
 	var sequence [loadKeys]int
+	n := 0
 	for began := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		for due := int(time.Since(began).Seconds() * loadPerSecond); l.sent < due; l.sent++ {
-			key := l.sent % loadKeys
-			name := fmt.Sprintf("k%d/%d", key, sequence[key])
+		for due := int(time.Since(began).Seconds() * loadPerSecond); n < due; n++ {
+			key := n % loadKeys
+			l.produce(fmt.Sprintf("k%d", key), sequence[key], loadBytes)
 			sequence[key]++
-			value := make([]byte, loadBytes)
-			copy(value, name)
-			l.writer.Produce(context.WithoutCancel(ctx), &kgo.Record{Partition: 0, Key: []byte("k" + strconv.Itoa(key)), Value: value}, func(r *kgo.Record, err error) {
-				l.mu.Lock()
-				defer l.mu.Unlock()
-				if err != nil {
-					l.errs = append(l.errs, fmt.Errorf("produce %s: %w", name, err))
-					return
-				}
-				if before, twice := l.acked[r.Offset]; twice {
-					l.errs = append(l.errs, fmt.Errorf("offset %d was acknowledged for %s and for %s", r.Offset, before, name))
-				}
-				l.acked[r.Offset] = name
-				l.latest = max(l.latest, r.Offset)
-				close(l.more)
-				l.more = make(chan struct{})
-			})
 		}
 	}
+}
+
+// produce sends one record and notes where it was acknowledged.
+func (l *load) produce(key string, sequence, size int) {
+	name := fmt.Sprintf("%s/%d", key, sequence)
+	value := make([]byte, size)
+	copy(value, name)
+	l.mu.Lock()
+	l.sent++
+	l.mu.Unlock()
+	l.writer.Produce(l.w.ctx, &kgo.Record{Partition: 0, Key: []byte(key), Value: value}, func(r *kgo.Record, err error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err != nil {
+			l.errs = append(l.errs, fmt.Errorf("produce %s: %w", name, err))
+			return
+		}
+		if before, twice := l.acked[r.Offset]; twice {
+			l.errs = append(l.errs, fmt.Errorf("offset %d was acknowledged for %s and for %s", r.Offset, before, name))
+		}
+		l.acked[r.Offset] = name
+		l.latest = max(l.latest, r.Offset)
+		close(l.more)
+		l.more = make(chan struct{})
+	})
+}
+
+// fill adds n MiB in large records and waits until they are acknowledged, with everything before them.
+func (l *load) fill(mib int) {
+	l.w.t.Helper()
+	for i := range mib * 16 {
+		l.produce("fill", l.filled+i, 64<<10)
+	}
+	l.filled += mib * 16
+	l.w.must(l.writer.Flush(l.w.ctx))
 }
 
 func (l *load) consume(ctx context.Context) {
@@ -236,20 +256,4 @@ func (w *world) readAll() map[int64]string {
 		fetches.EachRecord(func(r *kgo.Record) { records[r.Offset] = nameOf(r) })
 	}
 	return records
-}
-
-// fill writes n MiB of random-looking records and waits until all are acknowledged.
-func (w *world) fill(mib int) {
-	w.t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(w.Bootstrap()...), kgo.DefaultProduceTopic(w.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.NoCompression()))
-	w.must(err)
-	defer c.Close()
-	for range mib * 16 {
-		c.Produce(w.ctx, &kgo.Record{Partition: 0, Value: make([]byte, 64<<10)}, func(_ *kgo.Record, err error) {
-			if err != nil && w.ctx.Err() == nil {
-				w.t.Errorf("fill: %v", err)
-			}
-		})
-	}
-	w.must(c.Flush(w.ctx))
 }

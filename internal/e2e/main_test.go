@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,9 @@ func asked(t testing.TB) bool {
 	wanted := flag.Lookup("test.run").Value.String()
 	return strings.Count(wanted, "/") >= strings.Count(t.Name(), "/")
 }
+
+// parallel is how many fleets run at once.
+const parallel = 4
 
 // shared are the services that no test using them kills. They start with the first test that asks.
 var shared struct {
@@ -56,6 +60,8 @@ func sharedTemporal() (*services.Temporal, error) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// Fleets mostly wait (for leases, heartbeats, restarts), so more of them fit than there are cores.
+	_ = flag.Set("test.parallel", strconv.Itoa(parallel))
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

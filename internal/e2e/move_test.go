@@ -4,6 +4,7 @@ import "testing"
 
 // A partition under load crosses from one broker to another, back (adopting what it left there) and away again.
 func TestPartitionMovesThereAndBackUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, setup{brokers: 2, workers: 1})
 	load := w.startLoad()
 	for i, to := range []string{"b2", "b1", "b2"} {
