@@ -157,6 +157,12 @@ func (f *Fleet) startTemporal(ctx context.Context) (err error) {
 	return err
 }
 
+// DSN is the address of the fleet's metastore.
+func (f *Fleet) DSN() string { return f.dsn }
+
+// TokenFile holds the secret that agents and workers share.
+func (f *Fleet) TokenFile() string { return f.tokenFile }
+
 // AddAgent starts broker b<n> on free ports and waits until it is ready.
 func (f *Fleet) AddAgent(ctx context.Context, n int, extra ...string) (*Agent, error) {
 	ports, err := services.FreePorts(2)
