@@ -132,9 +132,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	a.ctx = serving
-	if err := a.register(ctx); err != nil {
-		return err
-	}
 	if err := a.native.Start(serving); err != nil {
 		return err
 	}
@@ -148,11 +145,19 @@ func (a *Agent) Run(ctx context.Context) error {
 		default:
 		}
 	}
+	// Clients are answered from the start. Until the metastore knows this process no row is read, so nothing opens and every
+	// answer is a non-owner's (R4); the kept routing table sends clients on while the metastore is away.
 	group.Go(func() error {
+		if err := a.register(serving); err != nil {
+			if serving.Err() == nil {
+				fail(err)
+			}
+			return nil
+		}
+		group.Go(func() error { return a.beat(serving, fail) })
 		a.store.Listen(serving, pollEvery, func(c metastore.Change) { a.native.RowsChanged(serving, c) })
 		return nil
 	})
-	group.Go(func() error { return a.beat(serving, fail) })
 	group.Go(func() error { a.putAwayLoop(serving); return nil })
 	group.Go(func() error {
 		if err := control.Serve(a.http); !errors.Is(err, http.ErrServerClosed) {
@@ -199,7 +204,7 @@ func (a *Agent) register(ctx context.Context) error {
 	}
 	for {
 		fleet, err := a.store.RegisterBroker(ctx, metastore.Registration{ID: a.cfg.BrokerID, NodeID: a.cfg.NodeID, ControlURL: a.ControlURL(), ClientHost: host,
-			ClientPort: int32(port), Rack: a.cfg.Rack, FleetID: a.root.identity.Fleet, Storage: a.root.identity.Storage, Process: a.process})
+			ClientPort: int32(port), Rack: a.cfg.Rack, FleetID: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process})
 		if err == nil {
 			if err := a.root.bindFleet(fleet); err != nil {
 				return err

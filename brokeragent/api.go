@@ -32,6 +32,7 @@ func (a *Agent) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.serveReady)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /debug/pprof/profile", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Profile(w, r); return nil }))
 	mux.Handle("GET /debug/pprof/", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Index(w, r); return nil }))
 	return mux
 }
@@ -112,6 +113,9 @@ func (a *Agent) admit(o control.Order) error {
 	if o.MoveID == "" || o.TopicID == uuid.Nil {
 		return control.Errorf(control.CodeBadRequest, "an order names its move and its partition")
 	}
+	if !a.registered.Load() {
+		return control.Errorf(control.CodeMetastoreAway, "this agent is not registered with the metastore yet")
+	}
 	if o.ControllerEpoch <= 0 || o.ControllerID == "" || o.Token == (control.Token{}) {
 		if !a.cfg.AllowUnfenced {
 			return control.Errorf(control.CodeUnfenced, "an order carries controller epoch, controller id and token")
@@ -152,7 +156,7 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) error {
 		return err
 	}
 	held := a.fence.current()
-	status := control.AgentStatus{Broker: a.cfg.BrokerID, NodeID: a.cfg.NodeID, Fleet: a.root.identity.Fleet, Storage: a.root.identity.Storage, Process: a.process,
+	status := control.AgentStatus{Broker: a.cfg.BrokerID, NodeID: a.cfg.NodeID, Fleet: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process,
 		Version: a.cfg.Version, Ready: ready, NotReady: why, ControllerEpoch: held.ControllerEpoch, ControllerID: held.ControllerID,
 		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids()}
 	for _, p := range a.native.Partitions() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -27,7 +28,9 @@ type storageIdentity struct {
 type dataRoot struct {
 	path     string
 	lock     *os.File
-	identity storageIdentity
+	identity storageIdentity // the fleet in it changes once, under mu
+
+	mu sync.Mutex // guards: identity.Fleet
 }
 
 // openDataRoot creates or opens the folder and locks it against a second agent. A new folder gets a new storage instance.
@@ -62,11 +65,20 @@ func openDataRoot(path, broker string) (*dataRoot, error) {
 
 // bindFleet remembers the fleet the folder belongs to.
 func (r *dataRoot) bindFleet(fleet uuid.UUID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.identity.Fleet == fleet {
 		return nil
 	}
 	r.identity.Fleet = fleet
 	return durable.WriteJSON(filepath.Join(r.path, storageFile), r.identity)
+}
+
+// fleet is the fleet the folder belongs to; uuid.Nil before its first registration.
+func (r *dataRoot) fleet() uuid.UUID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.identity.Fleet
 }
 
 // disk is the size of the file system and what an unprivileged process may still use of it.

@@ -125,7 +125,7 @@ func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int
 			return copied, 0, control.Errorf(control.CodeStorage, "the staging can not be opened: %v", err)
 		}
 		var list control.Listing
-		if list, err = s.agent.listing(ctx, req.SourceURL, req.Subject); err == nil {
+		if list, err = s.agent.listing(ctx, s.source(), req.Subject); err == nil {
 			var n int64
 			n, err = s.pull(ctx, list, s.limit)
 			copied += n
@@ -266,7 +266,7 @@ func (s *session) compare(ctx context.Context, list control.Listing) error {
 		}
 		want := seg.Digest
 		if staged.Size < seg.Size {
-			digest, err := s.agent.peers.SegmentDigest(ctx, s.record.SourceURL, s.record.Subject, staged.Base, staged.Size)
+			digest, err := s.agent.peers.SegmentDigest(ctx, s.source(), s.record.Subject, staged.Base, staged.Size)
 			if err != nil && control.CodeOf(err) != control.CodeDigestMismatch {
 				return err
 			}
@@ -328,7 +328,7 @@ func (s *session) fetch(ctx context.Context, list control.Listing, seg control.L
 	// A source that hangs ends the stream, so that the copy can say what it waits for.
 	silence := time.AfterFunc(sourceSilence, cancel)
 	defer silence.Stop()
-	body, process, err := s.agent.peers.SegmentBytes(ctx, s.record.SourceURL, s.record.Subject, seg.Base, from, seg.Size)
+	body, process, err := s.agent.peers.SegmentBytes(ctx, s.source(), s.record.Subject, seg.Base, from, seg.Size)
 	if err != nil {
 		return 0, err
 	}

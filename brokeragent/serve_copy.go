@@ -13,6 +13,9 @@ import (
 // sendChunk is how much is sent between two looks at the throttle.
 const sendChunk = 1 << 20
 
+// readAhead is how much of a segment is asked for ahead of what is being sent.
+const readAhead = 8 << 20
+
 func (a *Agent) serveListing(w http.ResponseWriter, r *http.Request) error {
 	s, err := subjectOf(r)
 	if err != nil {
@@ -81,6 +84,8 @@ func (a *Agent) serveBytes(w http.ResponseWriter, r *http.Request) error {
 	header.Set("X-Process-Instance", a.process.String())
 	for left := to - from; left > 0; {
 		n := min(left, sendChunk)
+		// The disk reads on while the socket is written: the kernel's own read-ahead is too short for that.
+		_ = unix.Fadvise(int(file.Fd()), to-left+n, readAhead, unix.FADV_WILLNEED)
 		if err := a.limitOut.wait(r.Context(), n); err != nil {
 			return nil // the reader is gone; the length it was promised tells it that the stream is short
 		}

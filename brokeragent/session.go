@@ -39,6 +39,7 @@ type session struct {
 	process    uuid.UUID // the source process the staged bytes were last checked against
 	mismatches int
 	reserved   int64
+	sourceURL  string // where the source was last said to be; it may come back elsewhere
 }
 
 // sessionRecord is what sessions/<move id>.json keeps.
@@ -69,6 +70,22 @@ func (s *session) snapshot() (control.SessionStatus, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status, s.changed
+}
+
+// source is where the source's bytes are fetched.
+func (s *session) source() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sourceURL
+}
+
+// sourceAt takes the source's address from the newest order.
+func (s *session) sourceAt(url string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if url != "" {
+		s.sourceURL = url
+	}
 }
 
 // open opens the staging: what this move staged before, else a former copy of the partition taken out of trash, else an
@@ -173,7 +190,7 @@ func (all *sessions) get(id string) (*session, error) {
 }
 
 func (all *sessions) add(record sessionRecord) *session {
-	s := &session{agent: all.agent, record: record, limit: newThrottle(0), changed: make(chan struct{}), status: control.SessionStatus{State: control.CopyIdle}}
+	s := &session{agent: all.agent, record: record, sourceURL: record.SourceURL, limit: newThrottle(0), changed: make(chan struct{}), status: control.SessionStatus{State: control.CopyIdle}}
 	all.byID[record.Subject.MoveID] = s
 	return s
 }
@@ -191,6 +208,7 @@ func (all *sessions) begin(req control.EnsureRequest) (*session, error) {
 	defer all.mu.Unlock()
 	if s := all.byID[req.MoveID]; s != nil {
 		s.record = record
+		s.sourceAt(record.SourceURL)
 		return s, nil
 	}
 	return all.add(record), nil
@@ -319,6 +337,7 @@ func (a *Agent) startCopy(_ context.Context, req control.CopyRequest) (control.S
 		return control.SessionStatus{}, err
 	}
 	s.limit.set(req.LimitPerSec)
+	s.sourceAt(req.SourceURL)
 	s.mu.Lock()
 	running := s.cancelCopy != nil
 	if !running {
@@ -353,6 +372,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 		return none, err
 	}
 	s.stopCopy()
+	s.sourceAt(req.SourceURL)
 	s.work.Lock()
 	defer s.work.Unlock()
 	answer := control.DrainAnswer{Version: req.Freeze.Version, InstalledEnd: req.Freeze.FrozenEnd, Storage: a.root.identity.Storage}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"portage/internal/faults"
 )
 
 // ClaimRequest asks for one partition to be claimed for a move.
@@ -52,7 +54,7 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 		if move, err = lockMove(ctx, tx, req.MoveID); err != nil {
 			return err
 		}
-		if move != nil {
+		if move != nil && (move.Outcome == nil || faults.Enforced("R7")) {
 			if move.Outcome != nil {
 				// R7: an ended move id is dead for ever.
 				return &Refused{Code: CodeMoveEnded, Reason: fmt.Sprintf("move %s has already ended (%s)", move.ID, *move.Outcome), Row: row, Move: move}
@@ -100,6 +102,11 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 			"target = $3, target_storage = $4, move_id = $5", target.ID, target.StorageInstance, req.MoveID)
 		if err != nil {
 			return err
+		}
+		if move != nil { // only with R7 switched off: the id is used again
+			if _, err := tx.Exec(ctx, "DELETE FROM moves WHERE id = $1", move.ID); err != nil {
+				return err
+			}
 		}
 		rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING `+moveColumns,

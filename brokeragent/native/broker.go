@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"portage/brokeragent/native/seglog"
 	"portage/brokeragent/native/wire"
 	"portage/metastore"
 )
@@ -151,7 +152,8 @@ func (b *Broker) partitionDir(k key) string {
 	return filepath.Join(b.cfg.Root, "partitions", k.topicID.String(), strconv.Itoa(int(k.partition)))
 }
 
-// localPartitions finds the partitions whose folders exist, whatever the rows will say of them.
+// localPartitions finds the partitions whose folders exist, with their topics' names, whatever the rows will say of them. A
+// folder that holds no log goes by its topic id.
 func (b *Broker) localPartitions() (map[key]string, error) {
 	found := map[key]string{}
 	topics, err := os.ReadDir(filepath.Join(b.cfg.Root, "partitions"))
@@ -169,7 +171,11 @@ func (b *Broker) localPartitions() (map[key]string, error) {
 		}
 		for _, n := range numbers {
 			if number, err := strconv.ParseInt(n.Name(), 10, 32); err == nil {
-				found[key{id, int32(number)}] = t.Name()
+				topic := t.Name()
+				if log, err := seglog.ReadIdentity(filepath.Join(b.cfg.Root, "partitions", t.Name(), n.Name())); err == nil {
+					topic = log.Topic
+				}
+				found[key{id, int32(number)}] = topic
 			}
 		}
 	}

@@ -217,6 +217,9 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 // records is dropped: offsets and producer state of a former copy are older than the owner's (R24).
 func stageFolder(from, to string, id seglog.Identity, opts seglog.Options) error {
 	for _, name := range []string{installFile, freezeFile, retainedFile, offsets.JournalFile} {
+		if name == offsets.JournalFile && !faults.Enforced("R24") {
+			continue
+		}
 		if err := os.Remove(filepath.Join(from, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -243,8 +246,10 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 	if err := os.MkdirAll(filepath.Dir(p.dir()), 0o755); err != nil {
 		return err
 	}
-	if err := offsets.WriteSnapshotFile(staging.Dir(), list.Offsets); err != nil {
-		return err
+	if _, err := os.Stat(filepath.Join(staging.Dir(), offsets.JournalFile)); err != nil || faults.Enforced("R24") {
+		if err := offsets.WriteSnapshotFile(staging.Dir(), list.Offsets); err != nil {
+			return err
+		}
 	}
 	if err := durable.WriteJSON(filepath.Join(staging.Dir(), installFile), marker); err != nil {
 		return err

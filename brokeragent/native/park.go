@@ -80,6 +80,9 @@ func (p *Partition) refuseConnection(conn wire.ConnID, now time.Time) {
 // metadata round in the first park of a freeze; later, or when the row can not be read, one that makes clients look for
 // the leader (R27 ii). Codes 5, 19, 74, 75 and 46 are never sent: some clients lose records on them.
 func (p *Partition) parkRefusal(now time.Time) int16 {
+	if !faults.Enforced("R27") {
+		return kerr.RequestTimedOut.Code
+	}
 	since := p.openingSince()
 	if (!since.IsZero() && now.Sub(since) > oldFreeze) || !p.broker.rowsReadable() {
 		return kerr.NotLeaderForPartition.Code

@@ -59,7 +59,8 @@ type Partition struct {
 
 	mu      sync.Mutex // guards everything below; the lock of append, commit and freeze
 	state   State
-	reason  string // why it is closed
+	reason  string    // why it is closed
+	since   time.Time // of the state
 	changed chan struct{}
 	row     *metastore.Assignment // the newest row applied
 	serving int32                 // the epoch it opened at
@@ -115,7 +116,7 @@ func (p *Partition) setState(next State, reason string) {
 		m.Partitions.WithLabelValues(string(p.state)).Dec()
 		m.Partitions.WithLabelValues(string(next)).Inc()
 	}
-	p.state, p.reason = next, reason
+	p.state, p.reason, p.since = next, reason, time.Now()
 	close(p.changed)
 	p.changed = make(chan struct{})
 }

@@ -104,10 +104,15 @@ func (p *Partition) admit(w *produce) {
 }
 
 // refusedWith reports whether the batch came behind one of its connection that was refused out of the park. It counts
-// what had arrived by then, and everything that arrives while the same freeze lasts.
+// what had arrived by then, and everything that arrives while the same freeze, or the same opening, lasts. An earlier
+// freeze's refusals do not count in a later one: the client has long sent again what it was refused.
 func (p *Partition) refusedWith(w *produce) bool {
 	at, ok := p.refused[w.req.Conn]
-	return ok && faults.Enforced("R27") && (p.state == StateFrozen || !w.req.Arrived.After(at))
+	if !ok || !faults.Enforced("R27") {
+		return false
+	}
+	parking := p.state == StateFrozen || p.state == StateOpening
+	return !w.req.Arrived.After(at) || (parking && !at.Before(p.since))
 }
 
 // append puts a batch into the open log. Nothing is awaited here: the caller holds mu.

@@ -88,12 +88,19 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment, f *freeze) (again bool) {
 	p.mu.Lock()
 	expired := f.expired
+	if expired && !faults.Enforced("R6") { // thaws on what was read
+		defer p.mu.Unlock()
+		p.endFreeze(true)
+		p.openAt(row)
+		return false
+	}
 	p.mu.Unlock()
 	if row.Moving() == f.moveID {
 		if !expired {
 			return false
 		}
 		after, err := p.broker.cfg.Rows.AbortMove(ctx, f.moveID, p.broker.cfg.BrokerID, "the freeze's lease ended")
+		p.broker.noteRead(err) // R27 ii: what is refused from now on depends on it
 		if refused, ok := metastore.RefusedWith(err); ok {
 			after = refused.Row // R14: a refusal carries the row, and the source acts on it
 		} else if err != nil {
@@ -122,6 +129,9 @@ func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment,
 
 // openOwner asks for the acknowledged right to serve; nil when it must be asked again or the row moved on.
 func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, gone string) (*metastore.Assignment, error) {
+	if !faults.Enforced("R4") {
+		return row, nil // opens on what was read
+	}
 	p.mu.Lock()
 	end := p.log.End()
 	p.mu.Unlock()

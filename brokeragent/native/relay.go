@@ -9,6 +9,7 @@ import (
 
 	"portage/brokeragent/control"
 	"portage/brokeragent/native/wire"
+	"portage/internal/faults"
 )
 
 // Committed offsets live with their partition. Any broker relays the commits of simple consumers to the owners; nothing
@@ -100,12 +101,26 @@ func (b *Broker) relay(ctx context.Context, asked []control.OffsetCommit, call o
 			return 0, answers
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
+			if !faults.Enforced("R27") {
+				return 0, notLeader(asked, answers)
+			}
 			return kerr.CoordinatorLoadInProgress.Code, nil
 		}
 		// Not answered by an open owner: a move's flip or an opening is under way. Its row change is the signal; the
 		// short bound covers an owner that opens without one.
 		waitFor(ctx, changed, time.Now().Add(50*time.Millisecond))
 	}
+}
+
+// notLeader is the answer partition by partition that rule R27 v forbids: the Java client fails on it.
+func notLeader(asked []control.OffsetCommit, answers map[wire.PartitionRef]control.OffsetCommit) map[wire.PartitionRef]control.OffsetCommit {
+	for _, a := range asked {
+		if _, done := answers[refOf(a)]; !done {
+			a.Code, a.Offset = kerr.NotLeaderForPartition.Code, -1
+			answers[refOf(a)] = a
+		}
+	}
+	return answers
 }
 
 // askOwners asks all owners at once and returns what open owners answered.

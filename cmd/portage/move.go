@@ -174,10 +174,22 @@ func (c *moveStartCmd) dryRun(ctx context.Context) error {
 	return nil
 }
 
-type moveStatusCmd struct {
+// moveRef names a move that was started.
+type moveRef struct {
 	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
-	Wait      bool         `help:"Watch the move until it ends."`
 	Workflow  string       `help:"The move's workflow id, when it was started under one of its own."`
+}
+
+func (r moveRef) id() string {
+	if r.Workflow != "" {
+		return r.Workflow
+	}
+	return r.Partition.workflowID()
+}
+
+type moveStatusCmd struct {
+	moveRef
+	Wait bool `help:"Watch the move until it ends."`
 	temporalFlags
 	outputFlags
 }
@@ -189,14 +201,10 @@ func (c *moveStatusCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer t.Close()
-	id := c.Workflow
-	if id == "" {
-		id = c.Partition.workflowID()
-	}
 	if c.Wait {
-		return watch(ctx, t, id, "", c.JSON)
+		return watch(ctx, t, c.id(), "", c.JSON)
 	}
-	view, err := look(ctx, t, id, "")
+	view, err := look(ctx, t, c.id(), "")
 	if err != nil {
 		return notFound(err, c.Partition)
 	}
@@ -208,11 +216,9 @@ func (c *moveStatusCmd) Run(ctx context.Context) error {
 }
 
 type moveCancelCmd struct {
-	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
-	Workflow  string       `help:"The move's workflow id, when it was started under one of its own."`
-	Wait      bool         `help:"Wait until everything is restored." default:"true" negatable:""`
+	moveRef
+	Wait bool `help:"Wait until everything is restored." default:"true" negatable:""`
 	temporalFlags
-	outputFlags
 }
 
 // Run asks the move to cancel and, unless told not to, waits for the answer: restored, or too late.
@@ -222,18 +228,14 @@ func (c *moveCancelCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer t.Close()
-	id := c.Workflow
-	if id == "" {
-		id = c.Partition.workflowID()
-	}
-	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
+	if err := t.CancelWorkflow(ctx, c.id(), ""); err != nil {
 		return notFound(err, c.Partition)
 	}
 	if !c.Wait {
 		fmt.Println("asked to cancel")
 		return nil
 	}
-	err = t.GetWorkflow(ctx, id, "").Get(ctx, nil)
+	err = t.GetWorkflow(ctx, c.id(), "").Get(ctx, nil)
 	switch {
 	case err == nil:
 		return fmt.Errorf("too late: %s is committed and was moved; move it back to undo", c.Partition)

@@ -2,9 +2,12 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -80,24 +83,31 @@ func readAll(ctx context.Context, bootstrap []string, topic string, take func(fo
 	return nil
 }
 
-// bounds are the first and the next offset of every partition.
+// bounds lists where each partition starts and ends. A client that last looked before a move is told to look again, which
+// kadm leaves to its caller.
 func bounds(ctx context.Context, admin *kadm.Client, topic string) (starts, ends map[int32]int64, err error) {
-	starts, ends = map[int32]int64{}, map[int32]int64{}
-	first, err := admin.ListStartOffsets(ctx, topic)
+	for {
+		if starts, err = listed(ctx, topic, admin.ListStartOffsets); err == nil {
+			ends, err = listed(ctx, topic, admin.ListEndOffsets)
+		}
+		var code *kerr.Error
+		if err == nil || !errors.As(err, &code) || !code.Retriable {
+			return starts, ends, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func listed(ctx context.Context, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error)) (map[int32]int64, error) {
+	answer, err := list(ctx, topic)
 	if err == nil {
-		err = first.Error()
+		err = answer.Error()
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	last, err := admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = last.Error()
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	first.Each(func(o kadm.ListedOffset) { starts[o.Partition] = o.Offset })
-	last.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
-	return starts, ends, nil
+	offsets := map[int32]int64{}
+	answer.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, err
 }

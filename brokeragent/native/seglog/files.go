@@ -73,6 +73,12 @@ func readJSON(path string, into any) error {
 	return nil
 }
 
+// ReadIdentity says whose log a directory holds, without opening it.
+func ReadIdentity(dir string) (Identity, error) {
+	m, err := readMeta(dir)
+	return m.Identity, err
+}
+
 func readMeta(dir string) (meta, error) {
 	var m meta
 	path := filepath.Join(dir, metaFile)

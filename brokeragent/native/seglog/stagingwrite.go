@@ -12,9 +12,9 @@ import (
 
 const (
 	copyBufferBytes = 1 << 20
-	copyBuffers     = 2
+	copyBuffers     = 4
 	// writeBackLag bounds the dirty bytes of a copy: a backlog of gigabytes would stall every other fsync on the disk.
-	writeBackLag = 8 << 20
+	writeBackLag = 32 << 20
 )
 
 // SizeMismatchError refuses bytes that do not begin where the staged segment ends.

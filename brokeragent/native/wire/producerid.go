@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"portage/internal/faults"
 )
 
 // noTransactions is said wherever a transaction is refused. The code with it is always
@@ -20,7 +22,7 @@ func handleInitProducerID(k *call) (kmsg.Response, error) {
 	resp := req.ResponseKind().(*kmsg.InitProducerIDResponse)
 	switch {
 	case req.TransactionalID == nil:
-		resp.ProducerID, resp.ProducerEpoch = newProducerID(), 0
+		resp.ProducerID, resp.ProducerEpoch = k.srv.newProducerID(), 0
 	case *req.TransactionalID == "":
 		resp.ErrorCode, resp.ProducerEpoch = kerr.InvalidRequest.Code, -1
 	default:
@@ -29,7 +31,10 @@ func handleInitProducerID(k *call) (kmsg.Response, error) {
 	return resp, nil
 }
 
-func newProducerID() int64 {
+func (s *Server) newProducerID() int64 {
+	if !faults.Enforced("R26") {
+		return s.counted.Add(1) // a counter that every process begins anew
+	}
 	var b [8]byte
 	rand.Read(b[:]) // never fails: the runtime stops the process first
 	return int64(binary.BigEndian.Uint64(b[:]) >> 2)

@@ -21,6 +21,7 @@ type Server struct {
 	stopping chan struct{} // closed once by Shutdown or a cancelled Serve
 	lastConn atomic.Uint64
 	running  sync.WaitGroup // one for each connection
+	counted  atomic.Int64   // producer ids, in tests that switch R26 off
 
 	mu        sync.Mutex // guards: listeners, conns, stopped
 	listeners map[net.Listener]struct{}

@@ -1,0 +1,63 @@
+//go:build portage_faults
+
+package brokeragent_test
+
+import (
+	"slices"
+	"testing"
+
+	"portage/brokeragent/agenttest"
+	"portage/brokeragent/native"
+)
+
+// A partition leaves while its former owner is down; the owner finds the copy at its next start, retires it, and a move
+// back takes it over.
+func TestAFormerCopyFoundAtBootIsAdopted(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one", "two")
+	m := f.Claim(orders, 0, b2)
+	m.Ensure()
+	m.Copy()
+	frozen := m.Freeze()
+	drained := m.Drain(frozen)
+	b1.Stop()
+	m.Commit(frozen, drained)
+	b1.Boot()
+	b1.WaitReady()
+	b2.WaitState(orders, 0, native.StateOpen)
+	b2.Write(orders, 0, "three")
+
+	back := f.Claim(orders, 0, b1)
+	if answer := back.Ensure(); !answer.Adopted {
+		t.Errorf("the former copy was not taken over: %+v", answer)
+	}
+	back.Copy()
+	frozen = back.Freeze()
+	back.Commit(frozen, back.Drain(frozen))
+	back.Confirm()
+	if values := b1.Values(orders, 0); !slices.Equal(values, []string{"one", "two", "three"}) {
+		t.Errorf("after the way back the partition holds %q", values)
+	}
+}
+
+// A destination that restarts between drain and abort still knows what it installed, and puts it away.
+func TestAnInstalledCopyIsPutAwayAfterARestart(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one")
+	m := f.Claim(orders, 0, b2)
+	m.Ensure()
+	m.Copy()
+	m.Drain(m.Freeze())
+	b2.Restart()
+	m.Abort(true)
+	b1.WaitState(orders, 0, native.StateOpen)
+	b1.Write(orders, 0, "two")
+	f.Move(orders, 0, b2)
+	if values := b2.Values(orders, 0); !slices.Equal(values, []string{"one", "two"}) {
+		t.Errorf("the new owner has %q", values)
+	}
+}
