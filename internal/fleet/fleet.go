@@ -270,9 +270,7 @@ func (f *Fleet) RestartWorker(n int) error {
 // AgentIDs lists the brokers in the order they were added.
 func (f *Fleet) AgentIDs() []string { return slices.Clone(f.order) }
 
-// DSN is the fleet's database, TokenFile the secret's file, TaskQueue the workers' queue: what the command line takes.
-func (f *Fleet) DSN() string       { return f.dsn }
-func (f *Fleet) TokenFile() string { return f.tokenFile }
+// TaskQueue is the workers' queue.
 func (f *Fleet) TaskQueue() string { return f.options.TaskQueue }
 
 // Bootstrap is every broker's client address.
