@@ -181,6 +181,8 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 	if p == nil {
 		return false, nil
 	}
+	p.folder.Lock()
+	defer p.folder.Unlock()
 	marker := p.readInstall()
 	if marker == nil || marker.MoveID != s.MoveID {
 		return false, nil
@@ -264,6 +266,8 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 			return control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s any more", p.name(), s.MoveID)
 		}
 	}
+	p.folder.Lock()
+	defer p.folder.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state != StateElsewhere || p.log != nil {

@@ -57,6 +57,9 @@ type Partition struct {
 	logger *slog.Logger
 	kick   chan struct{} // wakes the reconciler; capacity 1
 
+	// folder is held by whoever moves the partition's folder into place or away; taken before mu.
+	folder sync.Mutex
+
 	mu      sync.Mutex // guards everything below; the lock of append, commit and freeze
 	state   State
 	reason  string    // why it is closed

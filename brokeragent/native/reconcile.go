@@ -196,6 +196,11 @@ func (p *Partition) logFailed() bool {
 // leave gives the partition up: another broker owns it, or the topic is gone. Requests are sent to the new owner, the
 // data becomes a retained copy in trash. Nothing is deleted here.
 func (p *Partition) leave(row *metastore.Assignment) (again bool) {
+	p.folder.Lock()
+	defer p.folder.Unlock()
+	if newest, _ := p.broker.row(p.key); newest != row {
+		return true // a copy may have been installed since that row was read
+	}
 	p.mu.Lock()
 	if row != nil && p.install != nil && row.Moving() == p.install.MoveID {
 		p.mu.Unlock()
