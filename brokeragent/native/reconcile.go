@@ -232,10 +232,17 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	p.log, p.offsets, p.install = nil, nil, nil
 	p.mu.Unlock()
 
-	var end int64 = -1 // unknown: the copy is kept until someone looks
 	if log == nil {
 		log = p.openForEnd()
 	}
+	if installed == nil {
+		installed = p.readInstall()
+	}
+	if installed != nil && row != nil && row.Moving() == installed.MoveID {
+		p.keepInstalled(installed, log) // seen at boot: the installed copy of the move that is still running
+		return false
+	}
+	var end int64 = -1 // unknown: the copy is kept until someone looks
 	if log != nil {
 		end = log.End()
 		if err := log.Close(); err != nil {
@@ -245,12 +252,6 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	if table != nil {
 		_ = table.Close()
 	}
-	if installed == nil {
-		installed = p.readInstall()
-	}
-	if installed != nil && row != nil && row.Moving() == installed.MoveID {
-		return false // seen at boot: the installed copy of the move that is still running
-	}
 	if err := p.broker.trash.take(p, row, installed, end); err != nil {
 		p.logger.Error("moving a former copy to trash failed; trying again", "error", err)
 		return true
@@ -259,6 +260,28 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 		p.broker.forget(p)
 	}
 	return false
+}
+
+// keepInstalled takes up, at boot, the installed copy of a move that still runs, so that a repeated drain is answered from
+// it and the freeze need not end. A copy that is not what its marker says is left to the next drain. The caller holds
+// folder.
+func (p *Partition) keepInstalled(installed *Installed, log *seglog.Log) {
+	if log == nil {
+		return
+	}
+	id := log.Identity()
+	table, err := offsets.Open(p.dir())
+	if err != nil || log.End() != installed.End || id.TopicID != p.topicID || id.Partition != p.partition {
+		p.logger.Warn("an installed copy is not whole; it is drained again", "move", installed.MoveID, "end", log.End(), "installed", installed.End, "error", err)
+		_ = log.Close()
+		if err == nil {
+			_ = table.Close()
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log, p.offsets, p.install = log, table, installed
 }
 
 // openForEnd opens the log of a partition that left while this process was not running, to learn what it holds.
