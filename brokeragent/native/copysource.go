@@ -152,7 +152,11 @@ func (b *Broker) Vacant(s control.Subject) error {
 		return nil
 	}
 	if _, err := os.Stat(p.dir()); err == nil {
-		p.wake() // a former copy that is on its way to trash
+		p.wake() // a former copy that is on its way to trash, or something else
+		if p.foreign != nil {
+			return control.Errorf(control.CodeNotEmpty, "the folder %s on %s is in the way: it holds no readable log of %s (%v); look at what it is and move it away, then start the move again",
+				p.dir(), b.cfg.BrokerID, p.name(), p.foreign)
+		}
 		return control.Errorf(control.CodeBusy, "the former copy of %s is being put away", p.name())
 	}
 	return nil

@@ -70,6 +70,7 @@ type Partition struct {
 	log     *seglog.Log
 	offsets *offsets.Table
 	install *Installed // an installed copy that has not opened yet
+	foreign error      // why the folder is not this partition's log; it stays, and no copy can be taken in
 
 	freeze   *freeze
 	park     []*produce // FIFO (R27 i)

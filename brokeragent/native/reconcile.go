@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -233,7 +234,22 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	p.mu.Unlock()
 
 	if log == nil {
-		log = p.openForEnd()
+		var err error
+		log, err = p.openForEnd()
+		p.mu.Lock()
+		p.foreign = err
+		p.mu.Unlock()
+		if err != nil {
+			// Not a former copy that a later move may adopt: an operator put it here, or must look at what the disk did to it.
+			p.logger.Error("the partition's folder holds something else and stays where it is", "folder", p.dir(), "error", err)
+			if table != nil {
+				_ = table.Close()
+			}
+			if row == nil {
+				p.broker.forget(p)
+			}
+			return false
+		}
 	}
 	if installed == nil {
 		installed = p.readInstall()
@@ -267,11 +283,10 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 // folder.
 func (p *Partition) keepInstalled(installed *Installed, log *seglog.Log) {
 	if log == nil {
-		return
+		return // taken back into staging meanwhile
 	}
-	id := log.Identity()
 	table, err := offsets.Open(p.dir())
-	if err != nil || log.End() != installed.End || id.TopicID != p.topicID || id.Partition != p.partition {
+	if err != nil || log.End() != installed.End {
 		p.logger.Warn("an installed copy is not whole; it is drained again", "move", installed.MoveID, "end", log.End(), "installed", installed.End, "error", err)
 		_ = log.Close()
 		if err == nil {
@@ -284,17 +299,21 @@ func (p *Partition) keepInstalled(installed *Installed, log *seglog.Log) {
 	p.log, p.offsets, p.install = log, table, installed
 }
 
-// openForEnd opens the log of a partition that left while this process was not running, to learn what it holds.
-func (p *Partition) openForEnd() *seglog.Log {
-	if _, err := os.Stat(p.dir()); err != nil {
-		return nil
+// openForEnd opens the log of a partition that left while this process was not running, to learn what it holds: nil when
+// there is no folder, an error when the folder is not a readable log of this partition.
+func (p *Partition) openForEnd() (*seglog.Log, error) {
+	if _, err := os.Stat(p.dir()); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
 	log, _, err := seglog.Open(p.dir(), p.broker.cfg.Log)
 	if err != nil {
-		p.logger.Warn("a former copy can not be read; it stays in trash until an operator looks", "error", err)
-		return nil
+		return nil, err
 	}
-	return log
+	if id := log.Identity(); id.TopicID != p.topicID || id.Partition != p.partition {
+		_ = log.Close()
+		return nil, fmt.Errorf("it is the log of %s (topic id %s)", id, id.TopicID)
+	}
+	return log, nil
 }
 
 func (p *Partition) readInstall() *Installed {
