@@ -180,6 +180,11 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 			LagBytes: int64(args.Input.Lag), MaxPasses: args.Input.MaxPasses, LimitPerSec: float64(args.Input.Limit)})
 		for err == nil && (status.State == control.CopyRunning || status.State == control.CopyWaiting) {
 			teller.tell(ctx, status)
+			select {
+			case <-activity.GetWorkerStopChannel(ctx): // the copy goes on without a worker; the next one finds it where it is
+				return status, errWorkerStopping()
+			default:
+			}
 			if status.State == control.CopyWaiting && status.Blocked == control.CodeSourceAway {
 				if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
 					return status, lost

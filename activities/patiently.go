@@ -52,12 +52,16 @@ func patiently[R any](ctx context.Context, m *Moves, silent string, step func(co
 		case <-ctx.Done():
 			return result, ctx.Err()
 		case <-activity.GetWorkerStopChannel(ctx):
-			// The worker is going away: hand the step to the next one at once.
-			return result, temporal.NewApplicationErrorWithOptions("the worker is stopping", "WorkerStopping",
-				temporal.ApplicationErrorOptions{NextRetryDelay: 10 * time.Millisecond, Category: temporal.ApplicationErrorCategoryBenign})
+			return result, errWorkerStopping()
 		case <-time.After(pause):
 		}
 	}
+}
+
+// errWorkerStopping hands the step of a worker that is going away to the next one at once.
+func errWorkerStopping() error {
+	return temporal.NewApplicationErrorWithOptions("the worker is stopping", "WorkerStopping",
+		temporal.ApplicationErrorOptions{NextRetryDelay: 10 * time.Millisecond, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
 // beat heartbeats until stop is called.

@@ -250,13 +250,19 @@ func (all *sessions) putAway() {
 		if !confirmed || moving == id {
 			continue
 		}
-		s.close()
-		if err := all.keep(s, "move ended"); err != nil {
-			all.agent.logger.Warn("putting a staged copy away", "move", id, "error", err)
-			continue
-		}
-		all.end(id)
+		all.putAwayOne(s, id)
 	}
+}
+
+func (all *sessions) putAwayOne(s *session, id string) {
+	s.close()
+	s.work.Lock() // an order to abandon the move may be at the same folder
+	defer s.work.Unlock()
+	if err := all.keep(s, "move ended"); err != nil {
+		all.agent.logger.Warn("putting a staged copy away", "move", id, "error", err)
+		return
+	}
+	all.end(id)
 }
 
 // keep moves a session's staging to trash.
@@ -435,21 +441,26 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 		return done, control.Errorf(control.CodeRowMoved, "move %s is not aborted; its copy is not touched", req.MoveID)
 	}
 	s, err := a.sessions.get(req.MoveID)
-	if control.CodeOf(err) == control.CodeNotFound {
-		return done, nil
-	} else if err != nil {
+	if err != nil && control.CodeOf(err) != control.CodeNotFound {
 		return done, err
 	}
-	s.close()
-	s.work.Lock()
-	defer s.work.Unlock()
-	if _, err := a.native.Uninstall(ctx, req.Subject, s.stagingDir()); err != nil {
-		return done, err
+	staging := filepath.Join(a.cfg.Data, "staging", req.MoveID)
+	if s != nil {
+		s.close()
+		s.work.Lock()
+		defer s.work.Unlock()
 	}
-	if req.Keep {
+	if s != nil || !req.Keep { // without a session nobody would put the staging away
+		if _, err := a.native.Uninstall(ctx, req.Subject, staging); err != nil {
+			return done, err
+		}
+	}
+	err = nil
+	if !req.Keep {
+		// The row was seen without the move before this order came: then its copy is in trash already.
+		err = errors.Join(os.RemoveAll(staging), a.native.Trash().Drop(req.MoveID))
+	} else if s != nil {
 		err = a.sessions.keep(s, "move aborted")
-	} else {
-		err = os.RemoveAll(s.stagingDir())
 	}
 	if err != nil {
 		return done, control.Errorf(control.CodeStorage, "the staged copy could not be put away: %v", err)

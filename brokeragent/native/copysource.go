@@ -152,7 +152,11 @@ func (b *Broker) Vacant(s control.Subject) error {
 		return nil
 	}
 	if _, err := os.Stat(p.dir()); err == nil {
-		p.wake() // a former copy that is on its way to trash
+		p.wake() // a former copy that is on its way to trash, or something else
+		if p.foreign != nil {
+			return control.Errorf(control.CodeNotEmpty, "the folder %s on %s is in the way: it holds no readable log of %s (%v); look at what it is and move it away, then start the move again",
+				p.dir(), b.cfg.BrokerID, p.name(), p.foreign)
+		}
 		return control.Errorf(control.CodeBusy, "the former copy of %s is being put away", p.name())
 	}
 	return nil
@@ -185,6 +189,8 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 	if p == nil {
 		return false, nil
 	}
+	p.folder.Lock()
+	defer p.folder.Unlock()
 	marker := p.readInstall()
 	if marker == nil || marker.MoveID != s.MoveID {
 		return false, nil
@@ -272,6 +278,8 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 			return control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s any more", p.name(), s.MoveID)
 		}
 	}
+	p.folder.Lock()
+	defer p.folder.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state != StateElsewhere || p.log != nil {

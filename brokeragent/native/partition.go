@@ -57,6 +57,9 @@ type Partition struct {
 	logger *slog.Logger
 	kick   chan struct{} // wakes the reconciler; capacity 1
 
+	// folder is held by whoever moves the partition's folder into place or away; taken before mu.
+	folder sync.Mutex
+
 	mu      sync.Mutex // guards everything below; the lock of append, commit and freeze
 	state   State
 	reason  string    // why it is closed
@@ -67,6 +70,7 @@ type Partition struct {
 	log     *seglog.Log
 	offsets *offsets.Table
 	install *Installed // an installed copy that has not opened yet
+	foreign error      // why the folder is not this partition's log; it stays, and no copy can be taken in
 
 	freeze   *freeze
 	park     []*produce // FIFO (R27 i)

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -196,6 +197,11 @@ func (p *Partition) logFailed() bool {
 // leave gives the partition up: another broker owns it, or the topic is gone. Requests are sent to the new owner, the
 // data becomes a retained copy in trash. Nothing is deleted here.
 func (p *Partition) leave(row *metastore.Assignment) (again bool) {
+	p.folder.Lock()
+	defer p.folder.Unlock()
+	if newest, _ := p.broker.row(p.key); newest != row {
+		return true // a copy may have been installed since that row was read
+	}
 	p.mu.Lock()
 	if row != nil && p.install != nil && row.Moving() == p.install.MoveID {
 		p.mu.Unlock()
@@ -227,10 +233,32 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	p.log, p.offsets, p.install = nil, nil, nil
 	p.mu.Unlock()
 
-	var end int64 = -1 // unknown: the copy is kept until someone looks
 	if log == nil {
-		log = p.openForEnd()
+		var err error
+		log, err = p.openForEnd()
+		p.mu.Lock()
+		p.foreign = err
+		p.mu.Unlock()
+		if err != nil {
+			// Not a former copy that a later move may adopt: an operator put it here, or must look at what the disk did to it.
+			p.logger.Error("the partition's folder holds something else and stays where it is", "folder", p.dir(), "error", err)
+			if table != nil {
+				_ = table.Close()
+			}
+			if row == nil {
+				p.broker.forget(p)
+			}
+			return false
+		}
 	}
+	if installed == nil {
+		installed = p.readInstall()
+	}
+	if installed != nil && row != nil && row.Moving() == installed.MoveID {
+		p.keepInstalled(installed, log) // seen at boot: the installed copy of the move that is still running
+		return false
+	}
+	var end int64 = -1 // unknown: the copy is kept until someone looks
 	if log != nil {
 		end = log.End()
 		if err := log.Close(); err != nil {
@@ -239,12 +267,6 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	}
 	if table != nil {
 		_ = table.Close()
-	}
-	if installed == nil {
-		installed = p.readInstall()
-	}
-	if installed != nil && row != nil && row.Moving() == installed.MoveID {
-		return false // seen at boot: the installed copy of the move that is still running
 	}
 	if err := p.broker.trash.take(p, row, installed, end); err != nil {
 		p.logger.Error("moving a former copy to trash failed; trying again", "error", err)
@@ -256,17 +278,42 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	return false
 }
 
-// openForEnd opens the log of a partition that left while this process was not running, to learn what it holds.
-func (p *Partition) openForEnd() *seglog.Log {
-	if _, err := os.Stat(p.dir()); err != nil {
-		return nil
+// keepInstalled takes up, at boot, the installed copy of a move that still runs, so that a repeated drain is answered from
+// it and the freeze need not end. A copy that is not what its marker says is left to the next drain. The caller holds
+// folder.
+func (p *Partition) keepInstalled(installed *Installed, log *seglog.Log) {
+	if log == nil {
+		return // taken back into staging meanwhile
+	}
+	table, err := offsets.Open(p.dir())
+	if err != nil || log.End() != installed.End {
+		p.logger.Warn("an installed copy is not whole; it is drained again", "move", installed.MoveID, "end", log.End(), "installed", installed.End, "error", err)
+		_ = log.Close()
+		if err == nil {
+			_ = table.Close()
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log, p.offsets, p.install = log, table, installed
+}
+
+// openForEnd opens the log of a partition that left while this process was not running, to learn what it holds: nil when
+// there is no folder, an error when the folder is not a readable log of this partition.
+func (p *Partition) openForEnd() (*seglog.Log, error) {
+	if _, err := os.Stat(p.dir()); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
 	}
 	log, _, err := seglog.Open(p.dir(), p.broker.cfg.Log)
 	if err != nil {
-		p.logger.Warn("a former copy can not be read; it stays in trash until an operator looks", "error", err)
-		return nil
+		return nil, err
 	}
-	return log
+	if id := log.Identity(); id.TopicID != p.topicID || id.Partition != p.partition {
+		_ = log.Close()
+		return nil, fmt.Errorf("it is the log of %s (topic id %s)", id, id.TopicID)
+	}
+	return log, nil
 }
 
 func (p *Partition) readInstall() *Installed {

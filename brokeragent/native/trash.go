@@ -111,6 +111,24 @@ func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained,
 	return Retained{}, false, nil
 }
 
+// Drop deletes what an aborted move left here. The caller knows from the move's own row that it is aborted.
+func (t *Trash) Drop(moveID string) error {
+	all, err := t.List()
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range all {
+		if r.MoveID == moveID {
+			if err := os.RemoveAll(r.Dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Bytes is the size of everything in trash.
 func (t *Trash) Bytes() int64 {
 	var total int64

@@ -105,7 +105,7 @@ func (c *demoCmd) Run(ctx context.Context) (err error) {
 		d.screen.say("Stopping.")
 		err = errors.Join(err, d.fleet.Close())
 	}()
-	d.mover = &mover{fleet: d.fleet, screen: d.screen}
+	d.mover = &mover{fleet: d.fleet, screen: d.screen, within: 5*time.Minute + time.Duration(float64(d.Data)/float64(d.Partitions)/float64(max(d.Limit, 1<<20))*float64(time.Second))}
 	return d.run(ctx)
 }
 
@@ -169,7 +169,9 @@ func (d *demo) fill(ctx context.Context) error {
 	for p := range owners {
 		owners[p] = owner(int32(p))
 	}
-	if err := d.fleet.CreateTopic(ctx, demoTopic, d.Partitions, owners...); err != nil {
+	soon, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := d.fleet.CreateTopic(soon, demoTopic, d.Partitions, owners...); err != nil {
 		return err
 	}
 	const recordBytes = 16 << 10
@@ -286,10 +288,7 @@ func (d *demo) killMidMove(ctx context.Context, partition int32) error {
 		if err := pause(ctx, time.Second); err != nil {
 			return err
 		}
-		if err := d.fleet.StartAgent(source); err != nil {
-			return err
-		}
-		if err := d.fleet.WaitReady(ctx, source); err != nil {
+		if err := d.startAgent(ctx, source); err != nil {
 			return err
 		}
 		d.back = time.Now()

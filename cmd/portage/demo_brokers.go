@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"portage/internal/fleet"
 	"portage/internal/ledger"
 )
 
@@ -25,7 +26,7 @@ func (d *demo) startBrokers(ctx context.Context) error {
 		return err
 	}
 	for n := 1; n <= max(3, known); n++ {
-		a, err := d.fleet.AddAgent(ctx, n)
+		a, err := d.addAgent(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -62,8 +63,10 @@ func (d *demo) cleanUp(ctx context.Context, known int) error {
 		return err
 	}
 	if topic != nil {
-		if err := d.fleet.WaitTopic(ctx, demoTopic); err != nil {
-			return err
+		soon, cancel := context.WithTimeout(ctx, readyWithin)
+		defer cancel()
+		if err := d.fleet.WaitTopic(soon, demoTopic); err != nil {
+			return d.afresh(err)
 		}
 		client, err := kgo.NewClient(kgo.SeedBrokers(d.fleet.Bootstrap()...))
 		if err != nil {
@@ -100,14 +103,15 @@ func (d *demo) cleanUp(ctx context.Context, known int) error {
 	return nil
 }
 
-// awaitMoves waits for moves that the earlier run left in their middle.
+// awaitMoves waits for moves that the earlier run left in their middle. One that gets nowhere ends with its topic.
 func (d *demo) awaitMoves(ctx context.Context) error {
+	deadline := time.Now().Add(2 * time.Minute)
 	for told := false; ; told = true {
 		moves, err := d.fleet.Store.Moves(ctx, false, 100)
 		if err != nil {
 			return err
 		}
-		if len(moves) == 0 {
+		if len(moves) == 0 || time.Now().After(deadline) {
 			return nil
 		}
 		if !told {
@@ -149,6 +153,33 @@ func (d *demo) purge(ctx context.Context, brokers int) error {
 	return nil
 }
 
+// readyWithin is how long an agent may take to serve everything it owns.
+const readyWithin = time.Minute
+
+func (d *demo) addAgent(ctx context.Context, n int) (*fleet.Agent, error) {
+	soon, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	a, err := d.fleet.AddAgent(soon, n)
+	return a, d.afresh(err)
+}
+
+func (d *demo) startAgent(ctx context.Context, id string) error {
+	soon, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	if err := d.fleet.StartAgent(id); err != nil {
+		return err
+	}
+	return d.afresh(d.fleet.WaitReady(soon, id))
+}
+
+// afresh adds what always helps when a folder can not be taken up.
+func (d *demo) afresh(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w; remove %s to begin afresh", err, d.data.dir)
+}
+
 // join brings a broker into the fleet: a new one, or one that an earlier run left empty.
 func (d *demo) join(ctx context.Context, id string) error {
 	agent := d.fleet.Agent(id)
@@ -157,16 +188,11 @@ func (d *demo) join(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if agent, err = d.fleet.AddAgent(ctx, n); err != nil {
+		if agent, err = d.addAgent(ctx, n); err != nil {
 			return err
 		}
-	} else {
-		if err := d.fleet.StartAgent(id); err != nil {
-			return err
-		}
-		if err := d.fleet.WaitReady(ctx, id); err != nil {
-			return err
-		}
+	} else if err := d.startAgent(ctx, id); err != nil {
+		return err
 	}
 	d.note("%s listens on %s", id, agent.KafkaAddr)
 	return nil

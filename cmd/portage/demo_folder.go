@@ -27,7 +27,7 @@ type demoData struct {
 // openDemoData makes the folder, or takes one up again.
 func openDemoData(dir string) (*demoData, error) {
 	if dir == "" {
-		if dir = demoFolder; os.Geteuid() == 0 && !open(".") {
+		if dir = demoFolder; os.Geteuid() == 0 && !everybodyMayEnter(".") {
 			dir = demoFolderOfRoot
 		}
 	}
@@ -52,8 +52,8 @@ func openDemoData(dir string) (*demoData, error) {
 	return &demoData{dir, lock}, nil
 }
 
-// open reports whether everybody may enter the folder and all above it.
-func open(dir string) bool {
+// everybodyMayEnter reports whether any user can get into the folder: it and all above it let others in.
+func everybodyMayEnter(dir string) bool {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return false

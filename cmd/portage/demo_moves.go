@@ -16,6 +16,7 @@ import (
 type mover struct {
 	fleet  *fleet.Fleet
 	screen *screen
+	within time.Duration // a move that takes longer has failed
 
 	mu      sync.Mutex // guards all below
 	active  []*shownMove
@@ -39,11 +40,13 @@ const (
 
 // move carries one partition and waits for the end. A failure is told and counted; the error is only the context's.
 func (m *mover) move(ctx context.Context, in protocol.MoveInput, watching ...func(moveView)) error {
-	began := time.Now()
+	began, parent := time.Now(), ctx
+	ctx, cancel := context.WithTimeout(ctx, m.within)
+	defer cancel()
 	in.By = "demo"
 	run, err := m.fleet.StartMove(ctx, in)
 	if err != nil {
-		return m.end(ctx, in, fmt.Errorf("the move was not taken by Temporal: %w", err))
+		return m.end(parent, in, fmt.Errorf("the move was not taken by Temporal: %w", err))
 	}
 	shown := &shownMove{run: run, at: time.Now()}
 	m.mu.Lock()
@@ -66,7 +69,7 @@ func (m *mover) move(ctx context.Context, in protocol.MoveInput, watching ...fun
 	}
 	m.mu.Unlock()
 	if err != nil {
-		return m.end(ctx, in, outcome(err))
+		return m.end(parent, in, outcome(err))
 	}
 	m.mu.Lock()
 	m.results = append(m.results, result)

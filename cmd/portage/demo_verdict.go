@@ -26,7 +26,7 @@ func (d *demo) judge(ctx context.Context) error {
 	}
 	d.verdict(verdict)
 	d.screen.rows(
-		[2]string{"longest wait", d.longestWait(verdict)},
+		[2]string{"longest wait", d.longestWait()},
 		[2]string{"longest frozen", fmt.Sprintf("%.0f ms over %d moves (as the agents saw it)", d.mover.longestFrozen(), len(d.mover.results))})
 	switch {
 	case !verdict.Whole():
@@ -41,7 +41,7 @@ func (d *demo) judge(ctx context.Context) error {
 
 // longestWait tells the waits over the kill from all others: a record of a dead broker waits until that is back and the
 // client, which asks no more often than every few seconds, has seen it.
-func (d *demo) longestWait(v ledger.Verdict) string {
+func (d *demo) longestWait() string {
 	recovered := d.back
 	for _, w := range d.steady.Waits(d.killed, d.back) {
 		if end := w.At.Add(w.Took); end.After(recovered) {
@@ -56,8 +56,7 @@ func (d *demo) longestWait(v ledger.Verdict) string {
 			otherwise = max(otherwise, w.Took)
 		}
 	}
-	return fmt.Sprintf("%v in all; %v until the client had found the killed broker again, %v at any other time", v.LongestWait.Round(time.Millisecond),
-		over.Round(time.Millisecond), otherwise.Round(time.Millisecond))
+	return fmt.Sprintf("%v over the kill (franz-go looks for a lost broker every 5 s at the most); %v at any other time", over.Round(time.Millisecond), otherwise.Round(time.Millisecond))
 }
 
 // check closes the writers, lets the consumer reach the end and compares.
@@ -152,14 +151,14 @@ func (d *demo) stay(ctx context.Context) error {
 		return errors.New("the ledger is not whole")
 	}
 	if moves, err := d.fleet.Store.Moves(ctx, false, 10); err == nil && len(moves) > 0 {
-		d.screen.say("%s; the next run lets them go on.", unfinished(moves))
+		d.screen.say("%s.", unfinished(moves))
 	}
 	return nil
 }
 
 func unfinished(moves []metastore.Move) string {
 	if len(moves) == 1 {
-		return fmt.Sprintf("The move of %s/%d is unfinished", moves[0].Topic, moves[0].Partition)
+		return fmt.Sprintf("The move of %s/%d is unfinished; the next run lets it go on", moves[0].Topic, moves[0].Partition)
 	}
-	return fmt.Sprintf("%d moves are unfinished", len(moves))
+	return fmt.Sprintf("%d moves are unfinished; the next run lets them go on", len(moves))
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 )
 
 // Built reports whether this binary carries crash points.
@@ -45,8 +44,8 @@ func SetRule(rule string, enforced bool) {
 // Point tells the test that this place was reached and stops the process here when the test says so.
 func Point(name string) {
 	if ask("point", name) == "stop" {
-		// SIGSTOP stops every thread; the test kills (-9) or continues the process from outside.
-		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		// Every thread stops; the test kills (-9) or continues the process from outside.
+		if err := stop(); err != nil {
 			panic(fmt.Sprintf("faults: stop at %s: %v", name, err))
 		}
 	}

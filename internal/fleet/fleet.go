@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -246,14 +247,31 @@ func (f *Fleet) AddWorker() (int, error) {
 // Worker returns a worker's process.
 func (f *Fleet) Worker(n int) *services.Process { return f.workers[n] }
 
-// RestartWorker kills a worker and starts it again.
-func (f *Fleet) RestartWorker(n int) (err error) {
-	if err := f.workers[n].Kill(); err != nil {
-		return err
-	}
+// Workers is how many workers were started.
+func (f *Fleet) Workers() int { return len(f.workers) }
+
+// KillWorker is kill -9.
+func (f *Fleet) KillWorker(n int) error { return f.workers[n].Kill() }
+
+// StartWorker starts a killed or stopped worker again. It does not wait.
+func (f *Fleet) StartWorker(n int) (err error) {
 	f.workers[n], err = f.workers[n].Restart()
 	return err
 }
+
+// RestartWorker kills a worker and starts it again.
+func (f *Fleet) RestartWorker(n int) error {
+	if err := f.KillWorker(n); err != nil {
+		return err
+	}
+	return f.StartWorker(n)
+}
+
+// AgentIDs lists the brokers in the order they were added.
+func (f *Fleet) AgentIDs() []string { return slices.Clone(f.order) }
+
+// TaskQueue is the workers' queue.
+func (f *Fleet) TaskQueue() string { return f.options.TaskQueue }
 
 // Bootstrap is every broker's client address.
 func (f *Fleet) Bootstrap() []string {

@@ -79,6 +79,10 @@ func (c *Consumer) read(ctx context.Context) {
 		fetches := c.client.PollFetches(ctx)
 		c.mu.Lock()
 		fetches.EachError(func(_ string, partition int32, err error) {
+			var away *kgo.ErrFirstReadEOF
+			if errors.As(err, &away) {
+				return // the broker was killed between connection and first answer: the client tells of it and goes on
+			}
 			if ctx.Err() == nil {
 				c.faultLocked("partition %d: %v", partition, err)
 			}

@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portage/internal/services"
+)
+
+// binary is the portage program under test: with crash points and the race detector.
+var binary string
+
+// all reports whether every cell and every long test runs.
+var all = os.Getenv("PORTAGE_TEST") == "all"
+
+// asked reports whether the command line names this very test, so that one cell can be run by itself.
+func asked(t testing.TB) bool {
+	wanted := flag.Lookup("test.run").Value.String()
+	return strings.Count(wanted, "/") >= strings.Count(t.Name(), "/")
+}
+
+// parallel is how many fleets run at once.
+const parallel = 4
+
+// shared are the services that no test using them kills. They start with the first test that asks.
+var shared struct {
+	postgres, temporal sync.Once
+	pg                 *services.Postgres
+	ts                 *services.Temporal
+	pgErr, tsErr       error
+}
+
+func sharedPostgres() (*services.Postgres, error) {
+	shared.postgres.Do(func() {
+		shared.pg, shared.pgErr = services.StartPostgres(context.Background(), services.PostgresOptions{})
+	})
+	return shared.pg, shared.pgErr
+}
+
+func sharedTemporal() (*services.Temporal, error) {
+	shared.temporal.Do(func() {
+		shared.ts, shared.tsErr = services.StartTemporal(context.Background(), services.TemporalOptions{Progress: os.Stderr})
+	})
+	return shared.ts, shared.tsErr
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Fleets mostly wait (for leases, heartbeats, restarts), so more of them fit than there are cores.
+	_ = flag.Set("test.parallel", strconv.Itoa(parallel))
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "portage-e2e")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "portage")
+	build := exec.Command("go", "build", "-race", "-tags", "portage_faults", "-o", binary, "portage/cmd/portage")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build the program under test: %w\n%s", err, out)
+	}
+	defer func() {
+		if shared.ts != nil {
+			err = errors.Join(err, shared.ts.Close())
+		}
+		if shared.pg != nil {
+			err = errors.Join(err, shared.pg.Close())
+		}
+	}()
+	began := time.Now()
+	code = m.Run()
+	matrix.print(time.Since(began))
+	points, err := pointsInTheCode()
+	if err != nil {
+		return 1, err
+	}
+	missing := reached.missing(points)
+	fmt.Printf("crash points and replies reached: %d of %d", len(points)-len(missing), len(points))
+	if len(missing) > 0 {
+		fmt.Printf("; not reached: %s", strings.Join(missing, ", "))
+	}
+	fmt.Println()
+	whole := all && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
+	if whole && len(missing) > 0 {
+		return 1, errors.New("the full suite must reach every crash point: reach it, or take it out of the code")
+	}
+	return code, nil
+}
+
+// notOfAMove are guarded writes that no participant of a move makes: operators and clients do, through their own tests.
+var notOfAMove = []string{"SetDraining", "CreateTopic", "DeleteTopic"}
+
+var (
+	pointCall   = regexp.MustCompile(`faults\.Point\("([^"]+)"\)`)
+	guardedCall = regexp.MustCompile(`\.guarded\(ctx, "([^"]+)"`)
+)
+
+// pointsInTheCode lists every crash point and every reply that can be lost, as the product's sources name them.
+func pointsInTheCode() ([]string, error) {
+	var points []string
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".git") || d.Name() == "tools") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range pointCall.FindAllSubmatch(source, -1) {
+			points = append(points, "point "+string(m[1]))
+		}
+		for _, m := range guardedCall.FindAllSubmatch(source, -1) {
+			if name := string(m[1]); !slices.Contains(notOfAMove, name) {
+				points = append(points, "point "+name+".before", "point "+name+".after", "reply "+name)
+			}
+		}
+		return nil
+	})
+	sort.Strings(points)
+	return slices.Compact(points), err
+}
+
+// matrix collects how each cell of the crash tests ended.
+var matrix = results{cells: map[string]map[string]string{}}
+
+type results struct {
+	mu    sync.Mutex
+	steps []string // in the order of the protocol
+	cells map[string]map[string]string
+}
+
+func (r *results) set(step, victim, result string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cells[step] == nil {
+		r.cells[step] = map[string]string{}
+	}
+	r.cells[step][victim] = result
+}
+
+func (r *results) print(took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.cells) == 0 {
+		return
+	}
+	fmt.Printf("\nwho was killed at which step, and how the move ended (%s in all):\n%-20s", took.Round(time.Second), "")
+	for _, v := range victims {
+		fmt.Printf(" %-22s", v)
+	}
+	fmt.Println()
+	for _, step := range r.steps {
+		if r.cells[step] == nil {
+			continue
+		}
+		fmt.Printf("%-20s", step)
+		for _, v := range victims {
+			result := r.cells[step][v]
+			if result == "" {
+				result = "-"
+			}
+			fmt.Printf(" %-22s", result)
+		}
+		fmt.Println()
+	}
+	fmt.Println()
+}

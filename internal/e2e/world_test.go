@@ -1,0 +1,348 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"portage/brokeragent/control"
+	"portage/internal/fleet"
+	"portage/internal/services"
+	"portage/metastore"
+	"portage/workflows/protocol"
+)
+
+// testBound ends a test that hangs; nothing is measured by it.
+const testBound = 3 * time.Minute
+
+// world is one fleet for one test: brokers b1, b2, ..., workers worker1, ..., and one topic whose partition 0 is on b1.
+type world struct {
+	*fleet.Fleet
+	t      testing.TB
+	ctx    context.Context
+	faults *faultctl
+	topic  string
+	id     uuid.UUID // of the topic
+}
+
+type setup struct {
+	brokers, workers int
+	// ownPostgres and ownTemporal start servers that the test may kill.
+	ownPostgres, ownTemporal bool
+	agentArgs                []string
+}
+
+var worlds atomic.Int64
+
+func newWorld(t testing.TB, s setup) *world {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testBound)
+	t.Cleanup(cancel)
+	w := &world{t: t, ctx: ctx, faults: newFaultctl(t), topic: fmt.Sprintf("orders-%d", worlds.Add(1))}
+	options := fleet.Options{Dir: t.TempDir(), Binary: binary, Progress: os.Stderr, Env: []string{w.faults.env()}, AgentArgs: s.agentArgs, TaskQueue: w.topic}
+	options.Postgres = w.must2(servicePostgres(t, s.ownPostgres))
+	options.Temporal = w.must3(serviceTemporal(t, s.ownTemporal))
+	var err error
+	if w.Fleet, err = fleet.Start(ctx, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			w.showLogs()
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for n := range s.brokers {
+		if _, err := w.AddAgent(ctx, n+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range s.workers {
+		if _, err := w.AddWorker(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.must(w.CreateTopic(ctx, w.topic, 2, "b1", "b2"))
+	w.id = w.row().TopicID
+	return w
+}
+
+func servicePostgres(t testing.TB, own bool) (*services.Postgres, error) {
+	if !own {
+		return sharedPostgres()
+	}
+	p, err := services.StartPostgres(context.Background(), services.PostgresOptions{})
+	if err == nil {
+		t.Cleanup(func() {
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return p, err
+}
+
+func serviceTemporal(t testing.TB, own bool) (*services.Temporal, error) {
+	if !own {
+		return sharedTemporal()
+	}
+	s, err := services.StartTemporal(context.Background(), services.TemporalOptions{Progress: os.Stderr})
+	if err == nil {
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return s, err
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) must2(p *services.Postgres, err error) *services.Postgres {
+	w.t.Helper()
+	w.must(err)
+	return p
+}
+
+func (w *world) must3(s *services.Temporal, err error) *services.Temporal {
+	w.t.Helper()
+	w.must(err)
+	return s
+}
+
+const shownLogBytes = 6 << 10
+
+// showLogs prints the end of every process's log.
+func (w *world) showLogs() {
+	show := func(name, file string) {
+		if log, err := os.ReadFile(file); err == nil {
+			w.t.Logf("the end of %s's log:\n%s", name, log[max(0, len(log)-shownLogBytes):])
+		}
+	}
+	for _, id := range w.AgentIDs() {
+		show(id, w.Agent(id).Process.LogFile())
+	}
+	for n := range w.Workers() {
+		show(w.Worker(n).Name(), w.Worker(n).LogFile())
+	}
+}
+
+// await waits until met says nothing is missing, for what no event tells. It looks often and has the test's bound.
+func (w *world) await(what string, met func() (missing string)) {
+	w.t.Helper()
+	var missing string
+	for {
+		if missing = met(); missing == "" {
+			return
+		}
+		select {
+		case <-w.ctx.Done():
+			w.t.Fatalf("waiting until %s: %s", what, missing)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// row is the partition's row as it stands.
+func (w *world) row() *metastore.Assignment {
+	w.t.Helper()
+	row, err := w.Store.FindAssignment(w.ctx, w.topic, 0)
+	if err != nil || row == nil {
+		w.t.Fatalf("read the row of %s/0: %v, %v", w.topic, row, err)
+	}
+	return row
+}
+
+// moves are the partition's moves, newest first.
+func (w *world) moves() []metastore.Move {
+	w.t.Helper()
+	every, err := w.Store.Moves(w.ctx, true, 1000)
+	w.must(err)
+	var mine []metastore.Move
+	for _, m := range every {
+		if m.TopicID == w.id && m.Partition == 0 {
+			mine = append(mine, m)
+		}
+	}
+	return mine
+}
+
+// partition is one agent's view of the partition; the zero value when the agent knows nothing of it.
+func (w *world) partition(broker string) control.PartitionStatus {
+	w.t.Helper()
+	status, err := w.Agents.Partition(w.ctx, w.Agent(broker).ControlURL, w.id, 0)
+	if control.CodeOf(err) == control.CodeNotFound {
+		return control.PartitionStatus{}
+	}
+	if err != nil {
+		w.t.Fatalf("ask %s for %s/0: %v", broker, w.topic, err)
+	}
+	return status
+}
+
+func (w *world) input(to string) protocol.MoveInput {
+	var partition int32
+	return protocol.MoveInput{Topic: w.topic, Partition: &partition, To: to, By: "test"}
+}
+
+// start starts the move of the partition to a broker, with an input changed as wanted.
+func (w *world) start(to string, change ...func(*protocol.MoveInput)) client.WorkflowRun {
+	w.t.Helper()
+	in := w.input(to)
+	for _, c := range change {
+		c(&in)
+	}
+	run, err := w.StartMove(w.ctx, in)
+	w.must(err)
+	return run
+}
+
+// end waits for the end of a move, also across the death of Temporal, whose answer is asked for again.
+func (w *world) end(run client.WorkflowRun) (protocol.MoveResult, error) {
+	w.t.Helper()
+	for {
+		var result protocol.MoveResult
+		err := run.Get(w.ctx, &result)
+		var away *serviceerror.Unavailable
+		if !errors.As(err, &away) {
+			return result, err
+		}
+		select {
+		case <-w.ctx.Done():
+			w.t.Fatalf("the move did not end: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// mustMove moves the partition and fails the test unless it is done.
+func (w *world) mustMove(to string) protocol.MoveResult {
+	w.t.Helper()
+	result, err := w.Move(w.ctx, w.topic, 0, to)
+	w.must(err)
+	return result
+}
+
+// phase waits until the move is in a phase.
+func (w *world) phase(run client.WorkflowRun, phase string) protocol.Status {
+	w.t.Helper()
+	var status protocol.Status
+	w.await("the move is in phase "+phase, func() string {
+		value, err := w.Client.QueryWorkflow(w.ctx, run.GetID(), run.GetRunID(), protocol.QueryStatus)
+		if err == nil {
+			err = value.Get(&status)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		if status.Phase != phase {
+			return "it is in phase " + status.Phase
+		}
+		return ""
+	})
+	return status
+}
+
+// logged waits until a process's log holds a text.
+func (w *world) logged(p *services.Process, text string) {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%s logs %q", p.Name(), text), func() string {
+		content, err := os.ReadFile(p.LogFile())
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(string(content), text) {
+			return "it is not there"
+		}
+		return ""
+	})
+}
+
+// partitionDir is where a broker keeps the partition.
+func (w *world) partitionDir(broker string) string {
+	return filepath.Join(w.Agent(broker).Data, "partitions", w.id.String(), "0")
+}
+
+// settled holds what must be true once nothing moves any more, however the last move ended: one owner, open, by itself;
+// no claim, nothing frozen, nothing parked, nothing left of a copy, no room promised.
+func (w *world) settled(owner string) {
+	w.t.Helper()
+	w.await(owner+" alone has the partition and nothing is left of any move", func() string { return w.unsettled(owner) })
+}
+
+func (w *world) unsettled(owner string) string {
+	row, err := w.Store.FindAssignment(w.ctx, w.topic, 0)
+	switch {
+	case err != nil:
+		return err.Error()
+	case row.Owner != owner:
+		return fmt.Sprintf("the row's owner is %s", row.Owner)
+	case row.MoveID != nil || row.Target != nil:
+		return fmt.Sprintf("the row is claimed by %s", row.Moving())
+	}
+	for _, id := range w.AgentIDs() {
+		status, err := w.Agents.Status(w.ctx, w.Agent(id).ControlURL)
+		if err != nil {
+			return fmt.Sprintf("%s does not answer: %v", id, err)
+		}
+		if len(status.Moves) > 0 || status.ReservedBytes != 0 {
+			return fmt.Sprintf("%s still has sessions %v and has reserved %d bytes", id, status.Moves, status.ReservedBytes)
+		}
+		for _, folder := range []string{"staging", "sessions"} {
+			if left, err := os.ReadDir(filepath.Join(w.Agent(id).Data, folder)); err != nil || len(left) > 0 {
+				return fmt.Sprintf("%s has %v in %s (%v)", id, left, folder, err)
+			}
+		}
+		for _, p := range status.Partitions {
+			if p.TopicID != w.id || p.Partition != 0 {
+				continue
+			}
+			switch {
+			case id == owner && (p.State != "open" || p.Epoch != row.Epoch || p.Parked != 0):
+				return fmt.Sprintf("%s has it %s at epoch %d with %d parked: %s", id, p.State, p.Epoch, p.Parked, p.Reason)
+			case id != owner && p.State != "elsewhere":
+				return fmt.Sprintf("%s has it %s", id, p.State)
+			}
+		}
+		if _, err := os.Stat(w.partitionDir(id)); (err == nil) != (id == owner) {
+			return fmt.Sprintf("the partition's folder at %s: %v", id, err)
+		}
+	}
+	return ""
+}
+
+// committedOnce reports how the partition's moves ended and fails unless exactly one of them is committed and none is open.
+func (w *world) committedOnce() metastore.Move {
+	w.t.Helper()
+	var done []metastore.Move
+	for _, m := range w.moves() {
+		switch m.Ended() {
+		case metastore.OutcomeCommitted:
+			done = append(done, m)
+		case "":
+			w.t.Errorf("move %s has no outcome", m.ID)
+		}
+	}
+	if len(done) != 1 {
+		w.t.Fatalf("%d moves are committed: %+v", len(done), w.moves())
+	}
+	return done[0]
+}
