@@ -220,11 +220,7 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 		_ = p.offsets.Close()
 	}
 	p.log, p.offsets, p.install = nil, nil, nil
-	err = stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // the reconciler, which has seen the abort too, was faster: the copy is in trash
-	}
-	return err == nil, err
+	return true, stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
 }
 
 // stageFolder turns the folder of a closed log, or of an earlier staging, into a staging folder. Everything but the
