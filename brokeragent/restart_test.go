@@ -4,6 +4,7 @@ package brokeragent_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"portage/brokeragent/agenttest"
@@ -59,5 +60,66 @@ func TestAnInstalledCopyIsPutAwayAfterARestart(t *testing.T) {
 	f.Move(orders, 0, b2)
 	if values := b2.Values(orders, 0); !slices.Equal(values, []string{"one", "two"}) {
 		t.Errorf("the new owner has %q", values)
+	}
+}
+
+// The destination restarts after the drain, before its answer arrives: the repeat is answered from the installed copy, within
+// the same freeze.
+func TestADrainRepeatedAfterARestartAnswersFromTheInstalledCopy(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one", "two")
+	m := f.Claim(orders, 0, b2)
+	m.Ensure()
+	m.Copy()
+	frozen := m.Freeze()
+	first := m.Drain(frozen)
+	b2.Restart()
+	again, err := m.TryDrain(frozen)
+	if err != nil {
+		t.Fatalf("the repeated drain: %v", err)
+	}
+	if again.InstalledEnd != first.InstalledEnd || again.Version != first.Version || again.Storage != first.Storage {
+		t.Errorf("the repeat answers %+v after %+v", again, first)
+	}
+	m.Commit(frozen, again)
+	m.Confirm()
+	if values := b2.Values(orders, 0); !slices.Equal(values, []string{"one", "two"}) {
+		t.Errorf("the new owner has %q", values)
+	}
+}
+
+// The destination restarts between commit and opening: it finds the committed row and opens by itself.
+func TestADestinationThatRestartsAfterTheCommitOpensByItself(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one", "two")
+	m := f.Claim(orders, 0, b2)
+	m.Ensure()
+	m.Copy()
+	frozen := m.Freeze()
+	drained := m.Drain(frozen)
+	b2.Stop()
+	m.Commit(frozen, drained)
+	b1.WaitState(orders, 0, native.StateElsewhere)
+	b2.Boot()
+	b2.WaitState(orders, 0, native.StateOpen)
+	b2.Write(orders, 0, "three")
+	if values := b2.Values(orders, 0); !slices.Equal(values, []string{"one", "two", "three"}) {
+		t.Errorf("the new owner has %q", values)
+	}
+}
+
+// A folder whose storage the metastore does not know for this broker: the agent says so and stops.
+func TestAnAgentOnUnknownStorageStopsWithAReason(t *testing.T) {
+	f := agenttest.New(t)
+	b1 := f.Start("b1", native.Limits{})
+	b1.Stop()
+	b1.Config.Data = t.TempDir()
+	b1.Boot()
+	if err := b1.Ended(); err == nil || !strings.Contains(err.Error(), "other storage") {
+		t.Errorf("it ended with %v", err)
 	}
 }

@@ -38,7 +38,7 @@ type Config struct {
 }
 
 // stopFor is how long a stopping worker lets its activities hand over.
-const stopFor = 10 * time.Second
+const stopFor = 5 * time.Second
 
 // Run serves the task queue until ctx ends.
 func Run(ctx context.Context, cfg Config) error {

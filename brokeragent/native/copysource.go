@@ -170,10 +170,14 @@ func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, boo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.install == nil || p.install.MoveID != s.MoveID {
+	installed := p.install
+	if installed == nil && p.state == StateElsewhere {
+		installed = p.readInstall() // by an earlier process of this broker
+	}
+	if installed == nil || installed.MoveID != s.MoveID {
 		return nil, false
 	}
-	return p.install, p.install.Version == version || !faults.Enforced("R7")
+	return installed, installed.Version == version || !faults.Enforced("R7")
 }
 
 // Uninstall takes an installed copy back into a staging folder: to drain it again for a later freeze of the same move, or
@@ -216,7 +220,11 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 		_ = p.offsets.Close()
 	}
 	p.log, p.offsets, p.install = nil, nil, nil
-	return true, stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
+	err = stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil // the reconciler, which has seen the abort too, was faster: the copy is in trash
+	}
+	return err == nil, err
 }
 
 // stageFolder turns the folder of a closed log, or of an earlier staging, into a staging folder. Everything but the

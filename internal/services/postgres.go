@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -149,6 +150,11 @@ func preparePostgres(ctx context.Context, options PostgresOptions) (_ *Postgres,
 	if err != nil {
 		return nil, err
 	}
+	if version != 0 {
+		if err := removeDeadLock(p.data); err != nil {
+			return nil, err
+		}
+	}
 	if version == 0 {
 		if err := initialise(ctx, installation, user, p.data, logFile); err != nil {
 			return nil, err
@@ -164,6 +170,29 @@ func preparePostgres(ctx context.Context, options PostgresOptions) (_ *Postgres,
 		Grace:      30 * time.Second,
 	}
 	return p, nil
+}
+
+// removeDeadLock removes the lock file of a server that was killed with its parent. Postgres takes it for a live one as
+// long as nobody has waited for the dead process.
+func removeDeadLock(data string) error {
+	name := filepath.Join(data, "postmaster.pid")
+	content, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	line, _, _ := strings.Cut(string(content), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid <= 0 || !isGone(pid) {
+		return nil // Postgres itself says what is wrong with it
+	}
+	working, err := postgresProcesses(pid, data)
+	if err != nil || len(working) > 0 {
+		return err
+	}
+	return os.Remove(name)
 }
 
 // initialise makes the data folder, whole or not at all.
