@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -287,4 +288,45 @@ func TestTerminatedMoveIsReleasedByTheNext(t *testing.T) {
 	load.acknowledge(1)
 	load.finish()
 	w.committedOnce()
+}
+
+// Whoever dies while a cancelled move is rolled back, it is rolled back all the same.
+func TestKilledWhileRollingBack(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ point, victim string }{
+		{"abort.before", worker}, {"AbortMove.before", worker}, {"AbortMove.after", worker}, {"abort.after", worker},
+		{"AbortMove.after", source}, {"AbortMove.before", postgres}, {"AbortMove.after", temporalDev},
+	} {
+		t.Run(c.point+"/"+c.victim, func(t *testing.T) {
+			t.Parallel()
+			if !all && !asked(t) && c.victim != worker {
+				t.Skip("runs with PORTAGE_TEST=all, or when asked for by name")
+			}
+			w := newWorld(t, setup{brokers: 2, workers: 1, ownPostgres: c.victim == postgres, ownTemporal: c.victim == temporalDev})
+			load := w.startLoad()
+			picture := w.remember()
+			frozen := w.faults.Arm("worker1", "cutover.frozen")
+			rolling := w.faults.Arm("worker1", c.point)
+			run := w.start("b2")
+			w.must(frozen.Reached(w.ctx))
+			w.cancel(run)
+			w.must(frozen.Continue())
+			w.must(rolling.Reached(w.ctx))
+			w.kill(c.victim)
+			if c.victim != worker {
+				w.must(rolling.Continue())
+			}
+			time.Sleep(outage)
+			w.restart(c.victim)
+			if _, err := w.end(run); !temporal.IsCanceledError(err) {
+				t.Fatalf("the cancelled move ended with %v", err)
+			}
+			picture.restored()
+			load.acknowledge(loadPerSecond / 4)
+			w.mustMove("b2")
+			w.settled("b2")
+			load.finish()
+			w.committedOnce()
+		})
+	}
 }

@@ -50,9 +50,11 @@ func newWorld(t testing.TB, s setup) *world {
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, faults: newFaultctl(t), topic: fmt.Sprintf("orders-%d", worlds.Add(1))}
 	options := fleet.Options{Dir: t.TempDir(), Binary: binary, Progress: os.Stderr, Env: []string{w.faults.env()}, AgentArgs: s.agentArgs, TaskQueue: w.topic}
-	options.Postgres = w.must2(servicePostgres(t, s.ownPostgres))
-	options.Temporal = w.must3(serviceTemporal(t, s.ownTemporal))
 	var err error
+	options.Postgres, err = servicePostgres(t, s.ownPostgres)
+	w.must(err)
+	options.Temporal, err = serviceTemporal(t, s.ownTemporal)
+	w.must(err)
 	if w.Fleet, err = fleet.Start(ctx, options); err != nil {
 		t.Fatal(err)
 	}
@@ -114,18 +116,6 @@ func (w *world) must(err error) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-}
-
-func (w *world) must2(p *services.Postgres, err error) *services.Postgres {
-	w.t.Helper()
-	w.must(err)
-	return p
-}
-
-func (w *world) must3(s *services.Temporal, err error) *services.Temporal {
-	w.t.Helper()
-	w.must(err)
-	return s
 }
 
 const shownLogBytes = 6 << 10
