@@ -8,5 +8,6 @@
 // This process dies: staging folders and the fence are on disk, a move resumes by digest. The worker dies: a copy goes on
 // or stands, a freeze ends by its lease. Postgres dies: open partitions serve on.
 //
-// Start with agent.go, then api.go; session.go and pull.go are the destination's side of a move.
+// Start with agent.go, then api.go; orders.go, copy.go and pull.go are the destination's side of a move,
+// session.go what it keeps.
 package brokeragent
