@@ -163,11 +163,31 @@ func (m *move) run(ctx workflow.Context, activity string, args, result any) erro
 		StartToCloseTimeout: 30 * 24 * time.Hour, // a copy takes what it takes; a dead worker is noticed by the heartbeat
 		HeartbeatTimeout:    5 * time.Second,
 		WaitForCancellation: true,
-		Summary:             fmt.Sprintf("%s %s/%d → %s", activity, m.in.Topic, *m.in.Partition, m.in.To),
+		Summary:             m.summary(activity),
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
 			NonRetryableErrorTypes: []string{protocol.ErrRefused, protocol.ErrMoveLost, protocol.ErrFreezeTooLong, protocol.ErrInvalidInput}},
 	}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), activity, args).Get(ctx, result)
+}
+
+// summary says what one activity does, for the history and the pending activities.
+func (m *move) summary(activity string) string {
+	name, from, to := fmt.Sprintf("%s/%d", m.in.Topic, *m.in.Partition), orUnknown(m.claim.From), m.in.To
+	switch activity {
+	case protocol.ActivityClaim:
+		return fmt.Sprintf("reserve %s for a move to %s", name, to)
+	case protocol.ActivityEnsure:
+		return fmt.Sprintf("room and a vacant place on %s", to)
+	case protocol.ActivityCopy:
+		return fmt.Sprintf("%s → %s while clients go on", from, to)
+	case protocol.ActivityCutover:
+		return fmt.Sprintf("freeze %s on %s, drain the tail, install on %s", name, from, to)
+	case protocol.ActivityCommit:
+		return fmt.Sprintf("point of no return: %s belongs to %s", name, to)
+	case protocol.ActivityFinish:
+		return fmt.Sprintf("%s opens, %s redirects", to, from)
+	}
+	return fmt.Sprintf("take the move back: %s stays on %s", name, from)
 }
 
 // result gathers what a finished move reports.
