@@ -5,7 +5,8 @@
 //
 // A guarded write has three outcomes, and the caller must treat them as three:
 //
-//  1. done: a nil error. The returned row is the row as the write left it. Repeating a write that is done is done again.
+//  1. done: a nil error. The returned row is the row as the write left it. Repeating a write that is done is done again,
+//     but for CreateTopic and DeleteTopic, whose repeat is refused as Kafka's is.
 //  2. refused: a *Refused. Nothing was written; it carries a stable code and the row as it stands.
 //  3. unknown: an *Unknown. The write may or may not have happened. It is settled only by repeating it or by winning
 //     AbortMove, both of which take the row lock; never by a plain read (R6). Nothing is ever compensated on unknown.

@@ -167,6 +167,7 @@ func isAhead(sequence, expected int32) bool {
 // file can no longer be trusted, only a restart re-reads it from disk.
 func (p *Partition) failStorage(err error) {
 	p.logger.Error("the log failed; the partition is closed until this agent restarts", "error", err)
+	p.endFreeze(false)
 	p.setState(StateClosed, "the log failed: "+err.Error()+"; mend the disk and restart this agent")
 	p.refusePark(kerr.KafkaStorageError.Code, nil)
 }

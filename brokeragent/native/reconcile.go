@@ -331,6 +331,7 @@ func (p *Partition) close(reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.logger.Error("the partition stays closed", "reason", reason)
+	p.endFreeze(false)
 	p.setState(StateClosed, reason)
 	p.refusePark(kerr.NotLeaderForPartition.Code, nil)
 }
