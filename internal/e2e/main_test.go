@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -27,11 +28,9 @@ var binary string
 // all reports whether every cell and every long test runs.
 var all = os.Getenv("PORTAGE_TEST") == "all"
 
-// asked reports whether the command line names this very test, so that one cell can be run by itself.
-func asked(t testing.TB) bool {
-	wanted := flag.Lookup("test.run").Value.String()
-	return strings.Count(wanted, "/") >= strings.Count(t.Name(), "/")
-}
+// askedForCells reports whether the command line names subtests: then they run, whether they are among the default ones
+// or not.
+func askedForCells() bool { return strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
 
 // parallel is how many fleets run at once.
 const parallel = 4
@@ -91,17 +90,22 @@ func run(m *testing.M) (code int, err error) {
 	}()
 	began := time.Now()
 	code = m.Run()
-	matrix.print(time.Since(began))
 	points, err := pointsInTheCode()
 	if err != nil {
 		return 1, err
 	}
 	missing := reached.missing(points)
-	fmt.Printf("crash points and replies reached: %d of %d", len(points)-len(missing), len(points))
+	text := matrix.text(time.Since(began)) + fmt.Sprintf("crash points and replies reached: %d of %d", len(points)-len(missing), len(points))
 	if len(missing) > 0 {
-		fmt.Printf("; not reached: %s", strings.Join(missing, ", "))
+		text += "; not reached: " + strings.Join(missing, ", ")
 	}
-	fmt.Println()
+	fmt.Println(text)
+	// `go test` shows the output of a package that passes only with -v; who wants the report all the same names a file.
+	if file := os.Getenv("PORTAGE_TEST_REPORT"); file != "" {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+			return 1, err
+		}
+	}
 	whole := all && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 	if whole && len(missing) > 0 {
 		return 1, errors.New("the full suite must reach every crash point: reach it, or take it out of the code")
@@ -166,30 +170,26 @@ func (r *results) set(step, victim, result string) {
 	r.cells[step][victim] = result
 }
 
-func (r *results) print(took time.Duration) {
+func (r *results) text(took time.Duration) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.cells) == 0 {
-		return
+		return ""
 	}
-	fmt.Printf("\nwho was killed at which step, and how the move ended (%s in all):\n%-20s", took.Round(time.Second), "")
-	for _, v := range victims {
-		fmt.Printf(" %-22s", v)
-	}
-	fmt.Println()
-	for _, step := range r.steps {
-		if r.cells[step] == nil {
-			continue
-		}
-		fmt.Printf("%-20s", step)
+	var b strings.Builder
+	line := func(first string, cell func(victim string) string) {
+		fmt.Fprintf(&b, "%-20s", first)
 		for _, v := range victims {
-			result := r.cells[step][v]
-			if result == "" {
-				result = "-"
-			}
-			fmt.Printf(" %-22s", result)
+			fmt.Fprintf(&b, " %-16s", cell(v))
 		}
-		fmt.Println()
+		b.WriteString("\n")
 	}
-	fmt.Println()
+	fmt.Fprintf(&b, "\nwho was killed at which step, and how the move ended (%s in all):\n", took.Round(time.Second))
+	line("", func(v string) string { return v })
+	for _, step := range r.steps {
+		if r.cells[step] != nil {
+			line(step, func(v string) string { return cmp.Or(r.cells[step][v], "-") })
+		}
+	}
+	return b.String()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -249,21 +248,6 @@ func (w *world) phase(run client.WorkflowRun, phase string) protocol.Status {
 		return ""
 	})
 	return status
-}
-
-// logged waits until a process's log holds a text.
-func (w *world) logged(p *services.Process, text string) {
-	w.t.Helper()
-	w.await(fmt.Sprintf("%s logs %q", p.Name(), text), func() string {
-		content, err := os.ReadFile(p.LogFile())
-		if err != nil {
-			return err.Error()
-		}
-		if !strings.Contains(string(content), text) {
-			return "it is not there"
-		}
-		return ""
-	})
 }
 
 // partitionDir is where a broker keeps the partition.
