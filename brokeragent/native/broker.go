@@ -255,6 +255,19 @@ func (b *Broker) peer(id string) (metastore.Broker, bool) {
 	return peer, ok
 }
 
+// lookAgain reads a partition's row in the background, one read at a time.
+func (b *Broker) lookAgain(p *Partition) {
+	if !p.looking.CompareAndSwap(false, true) {
+		return
+	}
+	b.work.Go(func() {
+		defer p.looking.Store(false)
+		if _, err := b.readRow(b.ctx, p.key); err == nil {
+			p.wake()
+		}
+	})
+}
+
 func (b *Broker) takeFreezeSlot(limit int) bool {
 	if b.frozen.Add(1) > int32(limit) {
 		b.frozen.Add(-1)

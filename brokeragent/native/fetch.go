@@ -25,6 +25,7 @@ func (b *Broker) reading(ctx context.Context, ref wire.PartitionRef, clientEpoch
 		p.mu.Lock()
 		state, changed, epoch := p.state, p.changed, p.serving
 		log, frozen = p.log, state == StateFrozen
+		soon := state == StateOpening || (state == StateElsewhere && p.expectsCommit())
 		p.mu.Unlock()
 		switch {
 		case state == StateOpen || state == StateFrozen:
@@ -37,7 +38,7 @@ func (b *Broker) reading(ctx context.Context, ref wire.PartitionRef, clientEpoch
 			return log, p, frozen, 0, nil
 		case state == StateGone:
 			return nil, p, false, kerr.UnknownTopicOrPartition.Code, nil
-		case state != StateOpening || !waitFor(ctx, changed, deadline):
+		case !soon || !waitFor(ctx, changed, deadline):
 			code, hint = b.elsewhere(ref)
 			return nil, p, false, code, hint
 		}

@@ -180,5 +180,7 @@ func (p *Partition) aheadExpired(w *produce) {
 	p.unpark(w)
 	p.setPark(kept)
 	w.ahead = false
+	p.logger.Warn("a batch was held for its predecessor, which did not come", "producer", w.header.ProducerID, "sequence", w.header.BaseSequence,
+		"expected", p.log.CheckProducer(w.header).ExpectedSequence, "held", time.Since(w.parkedAt))
 	p.admit(w)
 }

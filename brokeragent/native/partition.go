@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -52,10 +53,11 @@ type key struct {
 // except for the freeze, which is a request.
 type Partition struct {
 	key
-	topic  string
-	broker *Broker
-	logger *slog.Logger
-	kick   chan struct{} // wakes the reconciler; capacity 1
+	topic   string
+	broker  *Broker
+	logger  *slog.Logger
+	kick    chan struct{} // wakes the reconciler; capacity 1
+	looking atomic.Bool   // a row read is under way
 
 	// folder is held by whoever moves the partition's folder into place or away; taken before mu.
 	folder sync.Mutex

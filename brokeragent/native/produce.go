@@ -95,12 +95,27 @@ func (p *Partition) admit(w *produce) {
 		p.parkBatch(w)
 	case StateClosed:
 		w.refuse(kerr.KafkaStorageError.Code, nil)
-	case StateGone:
-		w.refuse(kerr.UnknownTopicOrPartition.Code, nil)
-	default:
+	case StateElsewhere:
+		if p.expectsCommit() {
+			p.parkBatch(w)
+			return
+		}
 		code, hint := p.broker.elsewhere(w.req.PartitionRef)
 		w.refuse(code, hint)
+	case StateGone:
+		w.refuse(kerr.UnknownTopicOrPartition.Code, nil)
 	}
+}
+
+// expectsCommit reports whether this broker holds the installed copy of a move in its cutover. A client that comes here
+// may have heard of the flip before this broker has: it is parked until the row is known, for sending it back to the old
+// owner would cost it seconds. The caller holds mu.
+func (p *Partition) expectsCommit() bool {
+	if p.install == nil {
+		return false
+	}
+	p.broker.lookAgain(p)
+	return true
 }
 
 // refusedWith reports whether the batch came behind one of its connection that was refused out of the park. It counts
