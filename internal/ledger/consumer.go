@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -215,6 +216,10 @@ func (c *Consumer) WaitEnd(ctx context.Context) error {
 // CheckCommitted asks the brokers for the group's positions and compares them with the last acknowledged commits; a
 // difference is a fault of the consumer, and the error.
 func (c *Consumer) CheckCommitted(ctx context.Context) error {
+	// What was acknowledged before the question must be in the answer; the consumer goes on committing meanwhile.
+	c.mu.Lock()
+	before := maps.Clone(c.committed)
+	c.mu.Unlock()
 	stored, err := c.admin.FetchOffsets(ctx, c.options.Group)
 	if err == nil {
 		err = stored.Error()
@@ -225,12 +230,12 @@ func (c *Consumer) CheckCommitted(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []error
-	for partition, known := range c.committed {
+	for partition, known := range before {
 		at := int64(-1)
 		if o, ok := stored.Lookup(c.topic, partition); ok {
 			at = o.At
 		}
-		if at < known.acknowledged || at > known.attempted {
+		if at < known.acknowledged || at > c.committed[partition].attempted {
 			all = append(all, fmt.Errorf("partition %d: offset %d was committed, %d is stored", partition, known.acknowledged, at))
 			c.faultLocked("%v", all[len(all)-1])
 		}
