@@ -32,6 +32,9 @@ type Moves struct {
 	Logger          *slog.Logger
 }
 
+// destinationAway is what a move waits for whose destination does not answer.
+const destinationAway = "destination_unreachable"
+
 // aliveWithin is how long a destination may take to answer that it is there.
 const aliveWithin = 2 * time.Second
 
@@ -115,7 +118,11 @@ func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflow
 		return protocol.Claim{}, &metastore.Unknown{Write: "reading the move's facts", Cause: err}
 	}
 	for _, o := range planner.CheckMove(facts) {
-		if o.Code != metastore.CodeAlreadyMoving { // the claim itself knows whose it is
+		switch {
+		case o.Code == metastore.CodeAlreadyMoving: // the claim itself knows whose it is
+		case o.Code == planner.CodeBrokerDead && args.Attempt > 1:
+			return protocol.Claim{}, control.Errorf(destinationAway, "%s", o.Reason) // it was there when the move began: waited for
+		default:
 			return protocol.Claim{}, refused(o.Code, o.Reason)
 		}
 	}
@@ -150,7 +157,7 @@ func (m *Moves) releaseOrphan(ctx context.Context, holder *metastore.Move) (bool
 //
 // The destination dies: waited for. Its reply is lost: repeated.
 func (m *Moves) Ensure(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
-	answer, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (control.EnsureAnswer, error) {
+	answer, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (control.EnsureAnswer, error) {
 		source, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
 			return control.EnsureAnswer{}, err
@@ -170,7 +177,7 @@ const copyPoll = time.Second
 // the copy is started again and resumes by digest. The source dies: the destination waits for it, visibly.
 func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
 	teller := newTeller(m, ctx)
-	status, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (control.SessionStatus, error) {
+	status, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (control.SessionStatus, error) {
 		source, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
 			return control.SessionStatus{}, err
@@ -292,7 +299,7 @@ func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, er
 //
 // The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly.
 func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.FinishResult, error) {
-	_, err := patiently(ctx, m, "destination_unreachable", func(ctx context.Context) (struct{}, error) {
+	_, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (struct{}, error) {
 		_, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
 			return struct{}{}, err

@@ -147,6 +147,29 @@ func TestClaimRefusesWithASentence(t *testing.T) {
 	}
 }
 
+// A move that starts over finds its destination away: it was there when the move began, so it is waited for.
+func TestALaterClaimWaitsForItsDestination(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	f.CreateTopic("orders", 1, b1)
+	b2.Stop()
+	w := newWorker(t, f, "orders", "b2")
+	type answer struct {
+		claim protocol.Claim
+		err   error
+	}
+	claimed := make(chan answer, 1)
+	go func() {
+		claim, err := do[protocol.Claim](w, protocol.ActivityClaim, protocol.ClaimArgs{MoveID: agenttest.ID(), Attempt: 2, Input: w.in})
+		claimed <- answer{claim, err}
+	}()
+	b2.Boot()
+	b2.WaitReady()
+	if got := <-claimed; got.err != nil || got.claim.To != "b2" {
+		t.Fatalf("the claim ended as %+v, %v", got.claim, got.err)
+	}
+}
+
 // The source restarts under a claim, at another address: the cutover reads the row again and freezes anew.
 func TestCutoverFollowsASourceThatRestarted(t *testing.T) {
 	f := agenttest.New(t)

@@ -21,6 +21,9 @@ type MoveFacts struct {
 	TargetRoomBytes int64 // free, less what other moves have reserved there
 }
 
+// CodeBrokerDead objects to a destination whose agent does not answer.
+const CodeBrokerDead = "broker_dead"
+
 // Objection is one reason why a move can not start: a stable code and a sentence that says what to do.
 type Objection struct {
 	Code   string `json:"code"`
@@ -62,7 +65,7 @@ func CheckMove(f MoveFacts) []Objection {
 		object("broker_draining", "broker %q is draining and takes no partitions; choose another", f.To)
 	}
 	if !f.TargetAlive {
-		object("broker_dead", "broker %q does not answer; start its agent or choose another", f.To)
+		object(CodeBrokerDead, "broker %q does not answer; start its agent or choose another", f.To)
 	} else if need := f.PartitionBytes + f.PartitionBytes/10; f.PartitionBytes >= 0 && need > f.TargetRoomBytes {
 		object("too_little_room", "%s needs %d MiB on %s, which has room for %d MiB beside the moves in flight; free space or choose another broker",
 			name, need>>20, f.To, max(0, f.TargetRoomBytes)>>20)

@@ -59,7 +59,7 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 			err = m.rollBack(ctx, err)
 		}
 	}()
-	if err := m.run(ctx, protocol.ActivityClaim, protocol.ClaimArgs{MoveID: m.claim.MoveID, Input: m.in}, &m.claim); err != nil {
+	if err := m.run(ctx, protocol.ActivityClaim, protocol.ClaimArgs{MoveID: m.claim.MoveID, Attempt: m.status.Attempt, Input: m.in}, &m.claim); err != nil {
 		return nil, err
 	}
 	m.claimed = true

@@ -135,8 +135,11 @@ type Claim struct {
 
 // ClaimArgs is the input of the Claim activity.
 type ClaimArgs struct {
-	MoveID string    `json:"moveId"`
-	Input  MoveInput `json:"input"`
+	MoveID string `json:"moveId"`
+	// Attempt counts the claims of one workflow from 1: only the first refuses a destination that does not answer, a later
+	// one waits for it.
+	Attempt int       `json:"attempt"`
+	Input   MoveInput `json:"input"`
 }
 
 // StepArgs is the input of every later activity of a move. Round rises each time the workflow repeats a phase under one
