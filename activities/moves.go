@@ -112,20 +112,40 @@ func (m *Moves) Claim(ctx context.Context, args protocol.ClaimArgs) (protocol.Cl
 }
 
 func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
+	// A claim whose reply was lost is found again whatever has changed since: what stands against a move is asked before it.
+	known, err := m.Store.FindMove(ctx, args.MoveID)
+	if err != nil {
+		return protocol.Claim{}, &metastore.Unknown{Write: "reading the move", Cause: err}
+	}
+	if known == nil {
+		if err := m.objections(ctx, args); err != nil {
+			return protocol.Claim{}, err
+		}
+	}
+	return m.writeClaim(ctx, args, workflowID, runID)
+}
+
+// objections refuses a move that can not start.
+func (m *Moves) objections(ctx context.Context, args protocol.ClaimArgs) error {
 	in := args.Input
 	facts, err := m.Facts(ctx, in.Topic, *in.Partition, in.To)
 	if err != nil {
-		return protocol.Claim{}, &metastore.Unknown{Write: "reading the move's facts", Cause: err}
+		return &metastore.Unknown{Write: "reading the move's facts", Cause: err}
 	}
 	for _, o := range planner.CheckMove(facts) {
 		switch {
 		case o.Code == metastore.CodeAlreadyMoving: // the claim itself knows whose it is
 		case o.Code == planner.CodeBrokerDead && args.Attempt > 1:
-			return protocol.Claim{}, control.Errorf(destinationAway, "%s", o.Reason) // it was there when the move began: waited for
+			return control.Errorf(destinationAway, "%s", o.Reason) // it was there when the move began: waited for
 		default:
-			return protocol.Claim{}, refused(o.Code, o.Reason)
+			return refused(o.Code, o.Reason)
 		}
 	}
+	return nil
+}
+
+func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
+	in := args.Input
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: "move", Topic: in.Topic, Partition: *in.Partition, To: in.To,
 		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason})
 	if err != nil {
@@ -279,20 +299,20 @@ var errChanged = errors.New("the row changed under the cutover")
 // settled by Abort. The hints to the agents afterwards may be lost: both act on the row by themselves.
 func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, error) {
 	c, e := args.Claim, args.Evidence
-	row, err := patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (*metastore.Assignment, error) {
+	_, err := patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (struct{}, error) {
 		faults.Point("commit.before")
-		row, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
+		_, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
 			Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion})
 		if r, ok := metastore.RefusedWith(err); ok {
-			return nil, moveLost(r.Reason)
+			return struct{}{}, moveLost(r.Reason)
 		}
-		return row, err
+		return struct{}{}, err
 	})
 	if err != nil {
 		return 0, err
 	}
 	faults.Point("commit.after")
-	return row.Epoch, nil
+	return c.Epoch + 1, nil // this move's own; the row may have moved on, or be gone with its topic
 }
 
 // Finish waits until the destination is open and the source has handed its clients over, and records how it went.

@@ -71,7 +71,7 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, logger: cfg.Logger.With("broker", cfg.BrokerID), store: store, peers: control.NewClient(cfg.Token), process: uuid.New(),
 		registry: prometheus.NewRegistry(), limitIn: newThrottle(cfg.LimitInPerSec), limitOut: newThrottle(cfg.LimitOutPerSec),
-		incoming: semaphore.NewWeighted(int64(cfg.MaxTransfers)), outgoing: semaphore.NewWeighted(int64(cfg.MaxTransfers) + 1)} // one more: a drain never waits for a copy
+		incoming: semaphore.NewWeighted(int64(cfg.MaxTransfers)), outgoing: semaphore.NewWeighted(int64(cfg.MaxTransfers))}
 	a.sessions = &sessions{agent: a, byID: map[string]*session{}}
 	a.metrics()
 	var err error

@@ -119,6 +119,9 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 		answer.InstalledEnd, answer.Version = installed.End, installed.Version
 		return answer, nil
 	}
+	if a.native.Unchecked(req.Subject, req.Freeze.Version) {
+		return none, control.Errorf(control.CodeBusy, "the copy that was installed before this agent's restart is being checked")
+	}
 	faults.Point("drain.before")
 	if taken, err := a.native.Uninstall(ctx, req.Subject, s.stagingDir()); err != nil {
 		return none, err

@@ -101,6 +101,9 @@ func (s *session) compare(ctx context.Context, list control.Listing) error {
 			return s.truncateSegment(staged.Base)
 		}
 	}
+	if staged := s.staging.State(); len(staged) > 0 && len(list.Segments) > 0 && staged[len(staged)-1].NextOffset < list.Segments[0].Base {
+		return s.restart("it ends at %d, before the source's log begins", staged[len(staged)-1].NextOffset)
+	}
 	return nil
 }
 

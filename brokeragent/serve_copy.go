@@ -70,10 +70,14 @@ func (a *Agent) serveBytes(w http.ResponseWriter, r *http.Request) error {
 	if from > to || to > size {
 		return control.Errorf(control.CodeDigestMismatch, "segment %d has %d durable bytes, not the range %d to %d", base, size, from, to)
 	}
-	if !a.outgoing.TryAcquire(1) {
-		return control.Errorf(control.CodeBusy, "%d copies leave this broker already", a.cfg.MaxTransfers)
+	// The tail of a frozen partition neither waits for copies nor is paced: clients are waiting for it.
+	drain := a.native.FrozenFor(s)
+	if !drain {
+		if !a.outgoing.TryAcquire(1) {
+			return control.Errorf(control.CodeBusy, "%d copies leave this broker already", a.cfg.MaxTransfers)
+		}
+		defer a.outgoing.Release(1)
 	}
-	defer a.outgoing.Release(1)
 	_ = unix.Fadvise(int(file.Fd()), from, to-from, unix.FADV_SEQUENTIAL)
 	if _, err := file.Seek(from, io.SeekStart); err != nil {
 		return err
@@ -86,8 +90,10 @@ func (a *Agent) serveBytes(w http.ResponseWriter, r *http.Request) error {
 		n := min(left, sendChunk)
 		// The disk reads on while the socket is written: the kernel's own read-ahead is too short for that.
 		_ = unix.Fadvise(int(file.Fd()), to-left+n, readAhead, unix.FADV_WILLNEED)
-		if err := a.limitOut.wait(r.Context(), n); err != nil {
-			return nil // the reader is gone; the length it was promised tells it that the stream is short
+		if !drain {
+			if err := a.limitOut.wait(r.Context(), n); err != nil {
+				return nil // the reader is gone; the length it was promised tells it that the stream is short
+			}
 		}
 		sent, err := io.CopyN(w, file, n)
 		a.sentBytes.Add(float64(sent))
@@ -95,6 +101,9 @@ func (a *Agent) serveBytes(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 		left -= sent
+		if drain {
+			a.native.DrainProgress(s) // R22: what was sent is the progress that renews the lease
+		}
 	}
 	return nil
 }

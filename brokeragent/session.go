@@ -96,6 +96,9 @@ func (s *session) open() (adopted bool, err error) {
 	if already != nil && already.Failed() == nil {
 		return false, nil
 	}
+	if already != nil {
+		_ = already.Close()
+	}
 	dir := s.stagingDir()
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if _, adopted, err = s.agent.native.Trash().Adopt(s.record.Subject.TopicID, s.record.Subject.Partition, dir); err != nil {

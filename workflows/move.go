@@ -136,7 +136,7 @@ const (
 // startsOver reports whether the failure ended only this claim, and waits before the next one.
 func (m *move) startsOver(ctx workflow.Context, err error) bool {
 	var failure *temporal.ApplicationError
-	if ctx.Err() != nil || !errors.As(err, &failure) || failure.Type() != protocol.ErrMoveLost {
+	if m.status.Committed || ctx.Err() != nil || !errors.As(err, &failure) || failure.Type() != protocol.ErrMoveLost {
 		return false
 	}
 	pause := min(startOverPause<<min(m.status.Attempt-1, 6), startOverPauseMax)
@@ -171,6 +171,10 @@ func (m *move) rollBack(ctx workflow.Context, cause error) error {
 func (m *move) ended(ctx workflow.Context, err error) error {
 	show, _ := workflow.NewDisconnectedContext(ctx)
 	m.status.LastFailure = reasonOf(err)
+	if m.status.Committed {
+		m.show(show)
+		return err // committed stays committed; nothing is rolled back or cancelled any more
+	}
 	if temporal.IsCanceledError(err) || ctx.Err() != nil {
 		m.enter(show, protocol.PhaseCancelled)
 		return temporal.NewCanceledError(fmt.Sprintf("cancelled; %s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))

@@ -30,6 +30,8 @@ type Broker struct {
 	ready   chan struct{}
 	readyDo sync.Once
 
+	snapshots sync.Mutex // one snapshot is read and applied at a time; taken before mu
+
 	mu         sync.RWMutex // guards the maps; taken before a partition's own lock, never inside it
 	partitions map[key]*Partition
 	rows       map[key]*metastore.Assignment

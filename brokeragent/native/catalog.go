@@ -39,6 +39,9 @@ func (b *Broker) RowsChanged(ctx context.Context, change metastore.Change) {
 			return // the listener says All once the metastore answers again
 		}
 	}
+	// Read and apply are one step: an older snapshot applied after a newer one would take new topics for deleted ones.
+	b.snapshots.Lock()
+	defer b.snapshots.Unlock()
 	snapshot, err := b.cfg.Rows.ReadSnapshot(ctx)
 	b.noteRead(err)
 	if err != nil {

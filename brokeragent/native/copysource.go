@@ -84,7 +84,6 @@ func (b *Broker) OpenSegment(ctx context.Context, s control.Subject, base int64)
 	if log == nil {
 		return nil, 0, control.Errorf(control.CodeNotOpen, "%s left this broker", p.name())
 	}
-	p.FreezeProgress(s.MoveID) // a tail that is being fetched is a drain that moves on
 	f, size, err = log.OpenSegment(base)
 	if err == nil && !faults.Enforced("R25") {
 		if info, statErr := f.Stat(); statErr == nil {
@@ -171,13 +170,48 @@ func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, boo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	installed := p.install
-	if installed == nil && p.state == StateElsewhere {
-		installed = p.readInstall() // by an earlier process of this broker
-	}
 	if installed == nil || installed.MoveID != s.MoveID {
 		return nil, false
 	}
 	return installed, installed.Version == version || !faults.Enforced("R7")
+}
+
+// Unchecked reports whether an earlier process of this broker installed a copy for exactly this freeze that the reconciler
+// has not taken up yet. A marker alone proves nothing about the bytes.
+func (b *Broker) Unchecked(s control.Subject, version int64) bool {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.install != nil || p.state != StateElsewhere {
+		return false
+	}
+	marker := p.readInstall()
+	if marker == nil || marker.MoveID != s.MoveID || marker.Version != version {
+		return false
+	}
+	p.wake()
+	return true
+}
+
+// FrozenFor reports whether the partition is frozen for this move: what is read for it now is its drain.
+func (b *Broker) FrozenFor(s control.Subject) bool {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state == StateFrozen && p.freeze.moveID == s.MoveID && !p.freeze.expired
+}
+
+// DrainProgress renews the freeze of a move whose tail has been sent on.
+func (b *Broker) DrainProgress(s control.Subject) {
+	if p := b.partition(key{s.TopicID, s.Partition}); p != nil {
+		p.FreezeProgress(s.MoveID)
+	}
 }
 
 // Uninstall takes an installed copy back into a staging folder: to drain it again for a later freeze of the same move, or

@@ -157,7 +157,11 @@ func (p *Partition) append(w *produce) {
 	}
 	appended, err := p.log.Append(w.req.Records, p.serving)
 	if err != nil {
-		p.failStorage(err)
+		if p.log.Failed() != nil {
+			p.failStorage(err)
+		} else {
+			p.logger.Warn("a batch could not be written; the log is as before", "error", err) // a full disk, say
+		}
 		w.refuse(kerr.KafkaStorageError.Code, nil)
 		return
 	}

@@ -70,6 +70,10 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 	p.mu.Unlock()
 	switch {
 	case row == nil:
+		// Absence is proved by a read of its own before anything is put away: a topic is gone, or this was not its newest row.
+		if present, err := p.broker.readRow(ctx, p.key); err != nil || present != nil {
+			return true
+		}
 		return p.leave(nil)
 	case row.Owner != p.broker.cfg.BrokerID:
 		return p.leave(row)
@@ -134,7 +138,7 @@ func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, go
 		return row, nil // opens on what was read
 	}
 	p.mu.Lock()
-	end := p.log.End()
+	end := p.log.DurableEnd() // what a crash can not take back
 	p.mu.Unlock()
 	faults.Point("open.before")
 	after, err := p.broker.cfg.Rows.OpenOwner(ctx, metastore.OpenRequest{TopicID: p.topicID, Partition: p.partition, Broker: p.broker.cfg.BrokerID,
