@@ -213,6 +213,31 @@ func (c *Consumer) WaitEnd(ctx context.Context) error {
 	}
 }
 
+// stored reads the group's committed offsets with a client of its own: the consumer's may still know a coordinator that was
+// killed, and franz-go does not look for another when it can not be dialled.
+func (c *Consumer) stored(ctx context.Context) (kadm.OffsetResponses, error) {
+	for {
+		client, err := kgo.NewClient(kgo.SeedBrokers(c.options.Bootstrap...))
+		if err != nil {
+			return nil, err
+		}
+		stored, err := kadm.NewClient(client).FetchOffsets(ctx, c.options.Group)
+		client.Close()
+		if err == nil {
+			err = stored.Error()
+		}
+		var code *kerr.Error
+		if err == nil || (errors.As(err, &code) && !code.Retriable) {
+			return stored, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // CheckCommitted asks the brokers for the group's positions and compares them with the last acknowledged commits; a
 // difference is a fault of the consumer, and the error.
 func (c *Consumer) CheckCommitted(ctx context.Context) error {
@@ -220,10 +245,7 @@ func (c *Consumer) CheckCommitted(ctx context.Context) error {
 	c.mu.Lock()
 	before := maps.Clone(c.committed)
 	c.mu.Unlock()
-	stored, err := c.admin.FetchOffsets(ctx, c.options.Group)
-	if err == nil {
-		err = stored.Error()
-	}
+	stored, err := c.stored(ctx)
 	if err != nil {
 		return fmt.Errorf("read the committed offsets of group %s: %w", c.options.Group, err)
 	}
