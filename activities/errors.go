@@ -31,7 +31,7 @@ func freezeTooLong(reason string) error {
 // final is waited for; an answer that did not come is never taken for a refusal.
 func blocked(err error, silent string) (code string, final error) {
 	if metastore.IsUnknown(err) {
-		return "metastore_unreachable", nil
+		return protocol.CodeMetastoreUnreachable, nil
 	}
 	if r, ok := metastore.RefusedWith(err); ok {
 		return r.Code, refused(r.Code, r.Reason)

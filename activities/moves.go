@@ -33,7 +33,7 @@ type Moves struct {
 }
 
 // destinationAway is what a move waits for whose destination does not answer.
-const destinationAway = "destination_unreachable"
+const destinationAway = protocol.CodeDestinationUnreachable
 
 // aliveWithin is how long a destination may take to answer that it is there.
 const aliveWithin = 2 * time.Second
@@ -93,7 +93,7 @@ func (m *Moves) Facts(ctx context.Context, topic string, partition int32, to str
 func (m *Moves) Claim(ctx context.Context, args protocol.ClaimArgs) (protocol.Claim, error) {
 	info := activity.GetInfo(ctx)
 	in := args.Input
-	return patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (protocol.Claim, error) {
+	return patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (protocol.Claim, error) {
 		claim, err := m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
 		if holder, ok := metastore.RefusedWith(err, metastore.CodeAlreadyMoving); ok && holder.Move != nil {
 			released, releaseErr := m.releaseOrphan(ctx, holder.Move)
@@ -254,7 +254,7 @@ func (m *Moves) stillClaimed(ctx context.Context, c protocol.Claim) error {
 // source dies: its next process opens at a higher version, so the freeze is asked for again. The destination dies: the
 // lease ends and the move starts over; what was copied stays.
 func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protocol.Evidence, error) {
-	return patiently(ctx, m, "participant_unreachable", func(ctx context.Context) (protocol.Evidence, error) {
+	return patiently(ctx, m, protocol.CodeParticipantUnreachable, func(ctx context.Context) (protocol.Evidence, error) {
 		var e protocol.Evidence
 		row, err := m.Store.ReadAssignment(ctx, args.Claim.TopicID, args.Claim.Partition)
 		if err != nil {
@@ -299,7 +299,7 @@ var errChanged = errors.New("the row changed under the cutover")
 // settled by Abort. The hints to the agents afterwards may be lost: both act on the row by themselves.
 func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, error) {
 	c, e := args.Claim, args.Evidence
-	_, err := patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (struct{}, error) {
+	_, err := patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (struct{}, error) {
 		faults.Point("commit.before")
 		_, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
 			Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion})
@@ -341,7 +341,7 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 	if result.FrozenMS > 0 {
 		progress.FrozenMS = &result.FrozenMS
 	}
-	_, err = patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (struct{}, error) {
+	_, err = patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (struct{}, error) {
 		if err := m.Store.ReportMove(ctx, progress); err != nil {
 			return struct{}{}, &metastore.Unknown{Write: "recording the end of the move", Cause: err}
 		}
@@ -374,7 +374,7 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // Anyone dies: repeated. The source is away: it thaws by itself when it is back. The destination is away: it puts the
 // staging away by itself when it sees the row.
 func (m *Moves) Abort(ctx context.Context, args protocol.AbortArgs) (protocol.AbortResult, error) {
-	return patiently(ctx, m, "metastore_unreachable", func(ctx context.Context) (protocol.AbortResult, error) {
+	return patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (protocol.AbortResult, error) {
 		faults.Point("abort.before")
 		_, err := m.Store.AbortMove(ctx, args.Claim.MoveID, m.ControllerID, args.Reason)
 		if _, missing := metastore.RefusedWith(err, metastore.CodeUnknownMove); missing {

@@ -91,7 +91,7 @@ func (s *session) takeTransfer(ctx context.Context) bool {
 	if s.agent.incoming.TryAcquire(1) {
 		return true
 	}
-	s.wait("transfer_limit", fmt.Sprintf("%d copies come into %s already", s.agent.cfg.MaxTransfers, s.agent.cfg.BrokerID))
+	s.wait(control.CodeTransferLimit, fmt.Sprintf("%d copies come into %s already", s.agent.cfg.MaxTransfers, s.agent.cfg.BrokerID))
 	if err := s.agent.incoming.Acquire(ctx, 1); err != nil {
 		s.update(func(st *control.SessionStatus) { st.State = control.CopyIdle })
 		return false
@@ -164,7 +164,7 @@ func waitable(err error) string {
 		case errors.As(err, &corrupt):
 			return ""
 		case errors.Is(err, unix.ENOSPC):
-			return "disk_full"
+			return control.CodeDiskFull
 		case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
 			return control.CodeStorage
 		}

@@ -119,7 +119,7 @@ func (m *move) copyAndCutOver(ctx workflow.Context) (protocol.Evidence, error) {
 		if !errors.As(err, &failure) || failure.Type() != protocol.ErrFreezeTooLong {
 			return evidence, err
 		}
-		m.block(ctx, "freeze_too_long", failure.Message())
+		m.block(ctx, protocol.CodeFreezeTooLong, failure.Message())
 		if err := workflow.Sleep(ctx, freezeTooLongPause); err != nil {
 			return evidence, err
 		}
@@ -141,7 +141,7 @@ func (m *move) startsOver(ctx workflow.Context, err error) bool {
 	}
 	pause := min(startOverPause<<min(m.status.Attempt-1, 6), startOverPauseMax)
 	m.status.LastFailure = failure.Message()
-	m.block(ctx, "starting_over", fmt.Sprintf("%s; starting over in %s", failure.Message(), pause))
+	m.block(ctx, protocol.CodeStartingOver, fmt.Sprintf("%s; starting over in %s", failure.Message(), pause))
 	return workflow.Sleep(ctx, pause) == nil
 }
 

@@ -22,7 +22,8 @@ type move struct {
 }
 
 func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
-	return &move{in: in, status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx)}}
+	return &move{in: in, status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx),
+		ShouldBeOn: in.To, By: in.By, Reason: in.Reason}}
 }
 
 var (
@@ -79,7 +80,7 @@ func (m *move) beginAttempt(ctx workflow.Context) {
 // enter shows the next phase. The attributes travel with the command that follows, so they cost an event and no hop.
 func (m *move) enter(ctx workflow.Context, phase string) {
 	m.status.Phase, m.status.Since = phase, workflow.Now(ctx)
-	m.status.Blocked, m.status.BlockedReason, m.status.BlockedSince = "", "", nil
+	m.status.Blocked, m.status.BlockedReason, m.status.BlockedSince, m.status.Unblock = "", "", nil, ""
 	updates := []temporal.SearchAttributeUpdate{phaseKey.ValueSet(phase), blockedKey.ValueSet(notBlocked)}
 	if phase == protocol.PhaseClaim && m.status.Attempt == 1 {
 		updates = append(updates, topicKey.ValueSet(m.in.Topic), partitionKey.ValueSet(int64(*m.in.Partition)), targetKey.ValueSet(m.in.To))
@@ -105,6 +106,7 @@ func (m *move) block(ctx workflow.Context, code, reason string) {
 		m.upsert(ctx, blockedKey.ValueSet(attribute))
 	}
 	m.status.Blocked, m.status.BlockedReason = code, reason
+	m.status.Unblock = protocol.Unblock(code, m.place())
 	m.show(ctx)
 }
 
@@ -114,11 +116,35 @@ func (m *move) upsert(ctx workflow.Context, updates ...temporal.SearchAttributeU
 	}
 }
 
+func (m *move) place() protocol.Place {
+	return protocol.Place{Partition: fmt.Sprintf("%s/%d", m.in.Topic, *m.in.Partition), From: m.status.From, To: m.in.To}
+}
+
+// whereabouts says where the partition is and where it is to be.
+func (m *move) whereabouts() (is, should string) {
+	switch {
+	case m.status.Committed:
+		return m.in.To, m.in.To
+	case m.status.Phase == protocol.PhaseRollback, m.status.Phase == protocol.PhaseCancelled, m.status.Phase == protocol.PhaseRolledBack:
+		return m.status.From, m.status.From
+	}
+	return m.status.From, m.in.To
+}
+
 // show writes the status where the UI shows it without any tool.
 func (m *move) show(ctx workflow.Context) {
+	m.status.IsOn, m.status.ShouldBeOn = m.whereabouts()
 	s := m.status
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s/%d**: %s → **%s**\n\nphase **%s** since %s, attempt %d\n\n", s.Topic, s.Partition, orUnknown(s.From), s.To, s.Phase, s.Since.UTC().Format(time.RFC3339), s.Attempt)
+	fmt.Fprintf(&b, "it is on **%s** and should be on **%s**", orUnknown(s.IsOn), orUnknown(s.ShouldBeOn))
+	if s.By != "" {
+		fmt.Fprintf(&b, ", asked for by %s", s.By)
+	}
+	if s.Reason != "" {
+		fmt.Fprintf(&b, ": %s", s.Reason)
+	}
+	b.WriteString("\n\n")
 	if s.BytesTotal > 0 {
 		fmt.Fprintf(&b, "copied %s of %s", protocol.ByteSize(s.BytesDone), protocol.ByteSize(s.BytesTotal))
 		if s.BytesPerSec > 0 {
@@ -131,6 +157,9 @@ func (m *move) show(ctx workflow.Context) {
 	}
 	if s.Blocked != "" {
 		fmt.Fprintf(&b, "**blocked: `%s`** since %s: %s\n\n", s.Blocked, s.BlockedSince.UTC().Format(time.RFC3339), s.BlockedReason)
+		if s.Unblock != "" {
+			fmt.Fprintf(&b, "to unblock it: %s\n\n", s.Unblock)
+		}
 	}
 	if s.LastFailure != "" {
 		fmt.Fprintf(&b, "last failure: %s\n\n", s.LastFailure)

@@ -250,7 +250,7 @@ func TestMoveCancelledBeforeItsCommitIsRolledBack(t *testing.T) {
 				if len(w.aborts) == 1 && (w.aborts[0].KeepStaging || w.aborts[0].Claim.MoveID != w.claims[0].MoveID) {
 					t.Errorf("the rollback was given %+v", w.aborts[0])
 				}
-				if s := w.status(); s.Phase != protocol.PhaseCancelled || s.Committed {
+				if s := w.status(); s.Phase != protocol.PhaseCancelled || s.Committed || s.ShouldBeOn != s.IsOn {
 					t.Errorf("the status is %+v", s)
 				}
 			})
@@ -393,18 +393,19 @@ func TestMoveShowsWhatItDoesAndWhatBlocksIt(t *testing.T) {
 	if _, err := w.run(); err != nil {
 		t.Fatal(err)
 	}
-	if during.Phase != protocol.PhaseCopy || during.BytesDone != 512<<20 || during.Blocked != "source_unreachable" || during.BlockedSince == nil {
+	if during.Phase != protocol.PhaseCopy || during.BytesDone != 512<<20 || during.Blocked != "source_unreachable" || during.BlockedSince == nil || during.Unblock == "" || during.IsOn != "b1" || during.ShouldBeOn != "b2" {
 		t.Errorf("while it copies the status is %+v", during)
 	}
 	if eta, ok := during.ETA(); !ok || eta != 8*time.Second {
 		t.Errorf("left are %s (%v)", eta, ok)
 	}
-	for _, want := range []string{"orders/3", "b1 → **b2**", "phase **copy**", "512.0 MiB of 1.0 GiB at 64.0 MiB/s", "about 8s left", "blocked: `source_unreachable`", "the source does not answer", during.MoveID} {
+	for _, want := range []string{"orders/3", "b1 → **b2**", "phase **copy**", "512.0 MiB of 1.0 GiB at 64.0 MiB/s", "about 8s left", "blocked: `source_unreachable`", "the source does not answer",
+		"to unblock it: Start the agent of b1", "it is on **b1** and should be on **b2**", during.MoveID} {
 		if !strings.Contains(details, want) {
 			t.Errorf("the current details do not say %q:\n%s", want, details)
 		}
 	}
-	if s := w.status(); s.Blocked != "" || s.BlockedSince != nil {
+	if s := w.status(); s.Blocked != "" || s.BlockedSince != nil || s.Unblock != "" || s.IsOn != "b2" {
 		t.Errorf("at the end it is blocked still: %+v", s)
 	}
 	if !slices.Contains(w.shown, "blocked:source_unreachable") {

@@ -26,6 +26,8 @@ const (
 	CodeDigestMismatch  = "digest_mismatch"
 	CodeMetastoreAway   = "metastore_unreachable"
 	CodeStorage         = "storage_failed"
+	CodeDiskFull        = "disk_full"
+	CodeTransferLimit   = "transfer_limit"
 	CodeInternal        = "internal"
 )
 

@@ -234,6 +234,11 @@ type Status struct {
 	Blocked       string     `json:"blocked,omitempty"` // a stable code
 	BlockedReason string     `json:"blockedReason,omitempty"`
 	BlockedSince  *time.Time `json:"blockedSince,omitempty"`
+	Unblock       string     `json:"unblock,omitempty"` // what would unblock it, with the command
+	IsOn          string     `json:"isOn,omitempty"`    // the owner, as far as the move knows
+	ShouldBeOn    string     `json:"shouldBeOn"`        // where the partition is to be once the move has ended
+	By            string     `json:"by,omitempty"`      // who asked
+	Reason        string     `json:"reason,omitempty"`  // and why
 	Committed     bool       `json:"committed"`
 	LastFailure   string     `json:"lastFailure,omitempty"`
 	TooLate       string     `json:"tooLate,omitempty"` // the answer to a cancel after the point of no return

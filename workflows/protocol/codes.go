@@ -1,0 +1,96 @@
+package protocol
+
+import "strings"
+
+// Codes that only workflows and activities give; those of agents, metastore and planner are named where they arise.
+const (
+	CodeFreezeTooLong          = "freeze_too_long"
+	CodeStartingOver           = "starting_over"
+	CodeMetastoreUnreachable   = "metastore_unreachable"
+	CodeDestinationUnreachable = "destination_unreachable"
+	CodeParticipantUnreachable = "participant_unreachable"
+)
+
+// Explanation is what a stable code says to people. Both texts are one sentence each; Unblock names the very command where
+// there is one, with {partition}, {from} and {to} standing for those of the case.
+type Explanation struct {
+	Means   string
+	Unblock string
+}
+
+// Codes are all stable codes that can block, end or refuse a move or what an agent does. A new code is one line here and
+// one heading in docs/operations.md; tests hold this list against the sources and against that page.
+var Codes = map[string]Explanation{
+	// What a move waits for: it goes on by itself.
+	"metastore_unreachable":   {"Postgres does not answer, so no ownership can change and a frozen partition stays closed for writes.", "Bring Postgres back; `portage doctor` says what it sees."},
+	"destination_unreachable": {"The agent of the destination does not answer.", "Start the agent of {to}, or take the move back with `portage move cancel {partition}`."},
+	"source_unreachable":      {"The agent of the source does not answer the destination.", "Start the agent of {from}; the copy then resumes by digest."},
+	"participant_unreachable": {"The agent of {from} or of {to} does not answer during the cutover.", "Start whichever agent `portage doctor` shows as not answering, or take the move back with `portage move cancel {partition}`."},
+	"not_open":                {"The partition is not open at the broker that owns it.", "`portage explain {partition}` names the reason it stays closed; mend that and restart its agent."},
+	"not_frozen":              {"The freeze the destination drains for has ended.", "Nothing: the cutover freezes again by itself."},
+	"transfer_limit":          {"The destination takes as many copies at once as it may.", "Wait for another copy to end, or restart the agent of {to} with a higher --max-transfers."},
+	"busy":                    {"A limit of an agent is reached for a moment: two partitions are frozen already, as many copies leave the source as may, or a former copy is being put away.", "Wait; if it lasts, `portage explain {partition}` names the limit."},
+	"digest_mismatch":         {"Copied bytes differ from the source's; they are fetched again, and after two differences the copy starts over.", "Nothing at first; if it persists, look at the disks of {from} and {to}."},
+	"freeze_too_long":         {"The cutover would hold writes for longer than the limit, because the write rate is near the copy rate.", "Lower the write rate or lift the copy's limit; or accept it with `portage move cancel {partition}` and `portage move start {partition} --to {to} --force`."},
+	"disk_full":               {"The destination's disk is full.", "Free space on the disk of {to}, or take the move back with `portage move cancel {partition}`."},
+	"storage_failed":          {"A disk failed a read or a write.", "Mend the disk that the reason names and restart its agent, or take the move back with `portage move cancel {partition}`."},
+	"starting_over":           {"The claim was ended by another hand, usually the freeze's lease.", "Nothing: the move claims again under a new id and takes over what was copied; `portage move cancel {partition}` ends it."},
+	"stale_token":             {"A later attempt of the same step is at work; this one is a leftover.", "Nothing: the later attempt goes on."},
+	"internal":                {"An agent met an error that it has no code for.", "Read the agent's log; the step is tried again meanwhile."},
+	"recovery_pending":        {"The partition is being recovered.", "Wait until the recovery is over."},
+
+	// What refuses a move: it ends, and everything is as it was.
+	"unknown_topic":          {"There is no topic by this name.", "Check the name."},
+	"unknown_partition":      {"The topic has no such partition, or it was deleted.", "Check the number."},
+	"unknown_broker":         {"There is no broker by this id.", "Choose one that `portage cluster members` lists."},
+	"unknown_move":           {"There is no move by this id.", "Choose one that `portage cluster moves --all` lists."},
+	"internal_topic":         {"Internal topics never move.", "Nothing: this is not possible."},
+	"already_owner":          {"The partition is on that broker already.", "Nothing: there is nothing to do."},
+	"already_moving":         {"The partition is claimed by another move.", "Wait for it, or cancel it with `portage move cancel {partition}`."},
+	"broker_draining":        {"The broker is draining and takes no partitions.", "Choose another broker."},
+	"broker_removed":         {"The broker was removed from the fleet.", "Choose another broker."},
+	"broker_dead":            {"The destination's agent does not answer.", "Start the agent of {to}, or choose another broker."},
+	"too_little_room":        {"The destination has too little room for the partition beside the moves in flight.", "Free space on {to}, or choose another broker."},
+	"destination_not_empty":  {"Something else is in the partition's place on the destination.", "Look at the folder the reason names, move it away, and start the move again."},
+	"stale_controller":       {"An agent has seen a higher controller epoch: another worker deployment took over.", "Stop the superseded workers, or restart them to take over, and start the move again."},
+	"stale_controller_epoch": {"Another worker deployment took over, so this one may claim nothing more.", "Stop the superseded workers, or restart them to take over, and start the move again."},
+	"unauthorized":           {"The worker's token is not the agent's.", "Give all agents and workers of the fleet the same --token-file."},
+	"unfenced":               {"An order came without controller epoch, id and token.", "Use workers of this release; --allow-unfenced lifts the check for experiments."},
+	"bad_request":            {"An agent does not understand the request.", "Run the same release of agents and workers."},
+	"not_found":              {"The agent has nothing by that name.", "Nothing: the move claims again."},
+
+	// What ends a claim: the move starts over by itself.
+	"not_owner":       {"The broker does not own the partition (any more).", "Nothing: the move claims again."},
+	"row_moved":       {"The row changed since it was read.", "Nothing: it is read again, or the move claims again."},
+	"move_ended":      {"The move id has ended and is never used again.", "Nothing: a retry has a new id."},
+	"move_committed":  {"The move is committed, so it can not be taken back.", "Move the partition back to undo it."},
+	"storage_changed": {"The row names other storage than the agent has.", "Mount the volume that the row names and restart the agent."},
+	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
+
+	// What keeps an agent from its place, and what refuses a topic.
+	"node_id_taken": {"Another broker has this Kafka node id.", "Start the agent with another --node-id."},
+	"superseded":    {"Another process registered under this broker id.", "Run one agent a broker id."},
+	"other_fleet":   {"The data folder belongs to another fleet.", "Correct --data or --dsn."},
+	"topic_exists":  {"There is a topic by this name already.", "Choose another name."},
+	"invalid_topic": {"The topic can not be made as asked.", "Correct what the reason names."},
+	"no_broker":     {"No broker can take a partition.", "Start an agent, or end a drain."},
+}
+
+// Place is what an explanation is about.
+type Place struct{ Partition, From, To string }
+
+// Means is the meaning of a code in one place; "" for a code that is not known.
+func Means(code string, at Place) string { return at.fill(Codes[code].Means) }
+
+// Unblock is what would unblock a code in one place, with the very command; "" for a code that is not known.
+func Unblock(code string, at Place) string { return at.fill(Codes[code].Unblock) }
+
+func (at Place) fill(text string) string {
+	or := func(s, other string) string {
+		if s == "" {
+			return other
+		}
+		return s
+	}
+	return strings.NewReplacer("{partition}", or(at.Partition, "TOPIC/PARTITION"), "{from}", or(at.From, "the source"), "{to}", or(at.To, "the destination")).Replace(text)
+}
