@@ -159,7 +159,8 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) error {
 	held := a.fence.current()
 	status := control.AgentStatus{Broker: a.cfg.BrokerID, NodeID: a.cfg.NodeID, Fleet: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process,
 		Version: a.cfg.Version, Ready: ready, NotReady: why, ControllerEpoch: held.ControllerEpoch, ControllerID: held.ControllerID,
-		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids()}
+		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids(), Clock: time.Now()}
+	status.FileLimit, status.OpenFiles = fileLimits()
 	for _, p := range a.native.Partitions() {
 		status.Partitions = append(status.Partitions, p.Status())
 	}

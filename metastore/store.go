@@ -42,21 +42,13 @@ type Store struct {
 // Open connects, runs the embedded migrations under an advisory lock, and checks what the safety of a fleet rests on.
 // Errors say what the operator can do.
 func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("the metastore address is not a Postgres DSN (postgres://user@host:port/database): %w", err)
-	}
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	config.MaxConns = opts.MaxConns
-	if config.MaxConns == 0 {
-		config.MaxConns = 8
+	config, err := poolConfig(dsn, opts)
+	if err != nil {
+		return nil, err
 	}
-	config.MinConns = 1
-	config.ConnConfig.ConnectTimeout = 5 * time.Second
-	// R1: never read an owner from a standby.
-	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the metastore: %w", err)
@@ -69,9 +61,32 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) prepare(ctx context.Context, config *pgx.ConnConfig, opts Options) error {
+func poolConfig(dsn string, opts Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("the metastore address is not a Postgres DSN (postgres://user@host:port/database): %w", err)
+	}
+	config.MaxConns = opts.MaxConns
+	if config.MaxConns == 0 {
+		config.MaxConns = 8
+	}
+	config.MinConns = 1
+	config.ConnConfig.ConnectTimeout = 5 * time.Second
+	// R1: never read an owner from a standby.
+	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	return config, nil
+}
+
+func (s *Store) answers(ctx context.Context, config *pgx.ConnConfig) error {
 	if err := s.pool.Ping(ctx); err != nil {
 		return fmt.Errorf("the metastore at %s:%d does not answer; start Postgres or correct --dsn: %w", config.Host, config.Port, oneLine{err})
+	}
+	return nil
+}
+
+func (s *Store) prepare(ctx context.Context, config *pgx.ConnConfig, opts Options) error {
+	if err := s.answers(ctx, config); err != nil {
+		return err
 	}
 	if err := migrate(ctx, config); err != nil {
 		return err

@@ -174,6 +174,7 @@ type PartitionStatus struct {
 	Partition   int32         `json:"partition"`
 	State       string        `json:"state"`
 	Reason      string        `json:"reason,omitempty"`
+	Since       time.Time     `json:"since"` // when it took its state, by the agent's clock
 	Epoch       int32         `json:"epoch"`
 	Version     int64         `json:"version"`
 	Owner       string        `json:"owner"`
@@ -219,6 +220,9 @@ type AgentStatus struct {
 	DiskFreeBytes   int64             `json:"diskFreeBytes"`
 	ReservedBytes   int64             `json:"reservedBytes"`
 	TrashBytes      int64             `json:"trashBytes"`
+	Clock           time.Time         `json:"clock"`     // the agent's, when it answered: for display
+	FileLimit       int64             `json:"fileLimit"` // RLIMIT_NOFILE
+	OpenFiles       int64             `json:"openFiles"` // 0 where the system does not tell
 	Partitions      []PartitionStatus `json:"partitions"`
 	Moves           []string          `json:"moves"`
 }

@@ -88,7 +88,7 @@ type Partition struct {
 
 func newPartition(b *Broker, k key, topic string) *Partition {
 	return &Partition{
-		key: k, topic: topic, broker: b, kick: make(chan struct{}, 1), state: StateElsewhere, changed: make(chan struct{}),
+		key: k, topic: topic, broker: b, kick: make(chan struct{}, 1), state: StateElsewhere, since: time.Now(), changed: make(chan struct{}),
 		refused: map[wire.ConnID]time.Time{}, pinned: map[string]bool{},
 		logger: b.logger.With("partition", fmt.Sprintf("%s/%d", topic, k.partition)),
 	}
@@ -141,7 +141,7 @@ func (p *Partition) serves() bool { return p.state == StateOpen || p.state == St
 func (p *Partition) Status() control.PartitionStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := control.PartitionStatus{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, State: string(p.state), Reason: p.reason,
+	s := control.PartitionStatus{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, State: string(p.state), Reason: p.reason, Since: p.since,
 		Parked: len(p.park), LastFreeze: p.last, ProduceSum: p.producedBytes, ConsumedSum: p.consumedBytes}
 	if p.row != nil {
 		s.Epoch, s.Version, s.Owner, s.MoveID = p.row.Epoch, p.row.Version, p.row.Owner, p.row.Moving()
