@@ -303,6 +303,9 @@ func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, er
 		faults.Point("commit.before")
 		_, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
 			Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion})
+		if _, wait := metastore.RefusedWith(err, metastore.CodeMetastoreRestored, metastore.CodeMetastoreOlder); wait {
+			return struct{}{}, err
+		}
 		if r, ok := metastore.RefusedWith(err); ok {
 			return struct{}{}, moveLost(r.Reason)
 		}

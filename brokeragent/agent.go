@@ -27,7 +27,6 @@ import (
 )
 
 const (
-	heartbeatEvery = 2 * time.Second
 	// pollEvery is the fall-back of the row notifications.
 	pollEvery    = 3 * time.Second
 	putAwayEvery = 5 * time.Second
@@ -220,30 +219,6 @@ func (a *Agent) register(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(time.Second):
-		}
-	}
-}
-
-// beat raises the heartbeat counter. An agent whose place another process took stops serving.
-func (a *Agent) beat(ctx context.Context, fail func(error)) error {
-	ticker := time.NewTicker(heartbeatEvery)
-	defer ticker.Stop()
-	for {
-		total, free, err := a.root.disk()
-		if err == nil {
-			err = a.store.Heartbeat(ctx, a.cfg.BrokerID, a.process, total, free)
-		}
-		if refused, ok := metastore.RefusedWith(err); ok {
-			fail(errors.New(refused.Reason))
-			return nil
-		}
-		if err != nil && ctx.Err() == nil {
-			a.logger.Warn("heartbeat failed; serving on", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
 		}
 	}
 }

@@ -13,8 +13,14 @@ import (
 // move is refused with the row.
 //
 // Everyone dies after it: the move id is dead for ever (R7); the source reopens when it sees the row without the move.
-// The returned row is nil when the topic is gone.
+// The returned row is nil when the topic is gone. A row that may be older than what was acknowledged is not written on
+// (R1): the move then waits for `portage reconcile`.
 func (s *Store) AbortMove(ctx context.Context, moveID, by, reason string) (*Assignment, error) {
+	return s.AbortMoveHolding(ctx, moveID, by, reason, Held{})
+}
+
+// AbortMoveHolding is AbortMove by an agent, refused when the row is older than the one it holds (R1).
+func (s *Store) AbortMoveHolding(ctx context.Context, moveID, by, reason string, held Held) (*Assignment, error) {
 	var after *Assignment
 	err := s.guarded(ctx, "AbortMove", func(ctx context.Context, tx pgx.Tx) error {
 		seen, err := readMove(ctx, tx, moveID)
@@ -39,6 +45,12 @@ func (s *Store) AbortMove(ctx context.Context, moveID, by, reason string) (*Assi
 		case OutcomeAborted:
 			after = row
 			return nil
+		}
+		if row != nil {
+			if refused := refuseLineage(row, held); refused != nil {
+				refused.Move = move
+				return refused
+			}
 		}
 		if row != nil && row.Moving() == moveID {
 			after, err = change(ctx, tx, row, auditEntry{action: "abort_move", actor: by, moveID: moveID, reason: reason},

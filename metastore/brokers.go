@@ -44,7 +44,8 @@ func (s *Store) RegisterBroker(ctx context.Context, r Registration) (fleet uuid.
 		}
 		if known != nil && known.StorageInstance != r.Storage {
 			return &Refused{Code: CodeStorageChanged,
-				Reason: fmt.Sprintf("broker %q is registered with other storage (%s, this folder is %s): mount its volume, or give this one another id", r.ID, known.StorageInstance, r.Storage)}
+				Reason: fmt.Sprintf("broker %q is registered with other storage (%s, this folder is %s): mount its volume, give this one another id, or, when the old storage is gone for good, run `portage broker replace-storage %s --storage %s --accept-loss`",
+					r.ID, known.StorageInstance, r.Storage, r.ID, r.Storage)}
 		}
 		var taken string
 		err = tx.QueryRow(ctx, "SELECT id FROM brokers WHERE node_id = $1 AND id <> $2", r.NodeID, r.ID).Scan(&taken)
@@ -64,20 +65,6 @@ func (s *Store) RegisterBroker(ctx context.Context, r Registration) (fleet uuid.
 		return auditEntry{action: "register_broker", actor: r.ID, after: r}.write(ctx, tx)
 	})
 	return fleet, err
-}
-
-// Heartbeat raises the broker's counter and reports its disk. It is refused once another process has registered under
-// the same id: that process serves now.
-func (s *Store) Heartbeat(ctx context.Context, broker string, process uuid.UUID, diskTotalBytes, diskFreeBytes int64) error {
-	tag, err := s.pool.Exec(ctx, `UPDATE brokers SET heartbeat = heartbeat + 1, heartbeat_at = now(), disk_total_bytes = $3, disk_free_bytes = $4
-		WHERE id = $1 AND process_instance = $2 AND NOT removed`, broker, process, diskTotalBytes, diskFreeBytes)
-	if err != nil {
-		return err
-	}
-	if tag.RowsAffected() == 0 {
-		return &Refused{Write: "Heartbeat", Code: CodeSuperseded, Reason: fmt.Sprintf("another process has registered as broker %q, or it was removed", broker)}
-	}
-	return nil
 }
 
 // SetDraining marks a broker as taking no new partitions, or clears the mark.

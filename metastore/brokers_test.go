@@ -42,9 +42,12 @@ func TestRegisterBrokerRefusals(t *testing.T) {
 
 func TestHeartbeatOfASupersededProcessIsRefused(t *testing.T) {
 	f := newFixture(t)
+	beat := func(r metastore.Registration, totalBytes, freeBytes int64) (int64, error) {
+		return f.Heartbeat(t.Context(), metastore.HeartbeatReport{Broker: "b1", Process: r.Process, Storage: r.Storage, DiskTotalBytes: totalBytes, DiskFreeBytes: freeBytes})
+	}
 	first := f.brokers["b1"]
-	if err := f.Heartbeat(t.Context(), "b1", first.Process, 100, 50); err != nil {
-		t.Fatal(err)
+	if n, err := beat(first, 100, 50); n != 1 || err != nil {
+		t.Fatal(n, err)
 	}
 	if b, err := f.FindBroker(t.Context(), "b1"); err != nil || b.Heartbeat != 1 || b.DiskTotalBytes != 100 || b.DiskFreeBytes != 50 {
 		t.Errorf("%+v (%v)", b, err)
@@ -54,14 +57,14 @@ func TestHeartbeatOfASupersededProcessIsRefused(t *testing.T) {
 	if _, err := f.RegisterBroker(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Heartbeat(t.Context(), "b1", first.Process, 1, 1); !refusedFor(err, metastore.CodeSuperseded) {
+	if _, err := beat(first, 1, 1); !refusedFor(err, metastore.CodeSuperseded) {
 		t.Errorf("the former process's heartbeat ended with %v", err)
 	}
-	if err := f.Heartbeat(t.Context(), "b1", second.Process, 1, 1); err != nil {
+	if _, err := beat(second, 1, 1); err != nil {
 		t.Error(err)
 	}
 	f.exec("UPDATE brokers SET removed = true WHERE id = 'b1'")
-	if err := f.Heartbeat(t.Context(), "b1", second.Process, 1, 1); !refusedFor(err, metastore.CodeSuperseded) {
+	if _, err := beat(second, 1, 1); !refusedFor(err, metastore.CodeSuperseded) {
 		t.Errorf("a removed broker's heartbeat ended with %v", err)
 	}
 }
@@ -95,4 +98,58 @@ func TestControllerEpochRisesWithItsHolder(t *testing.T) {
 		t.Errorf("the commit ended with %v", err)
 	}
 	f.refused(metastore.CodeStaleController, func() error { _, _, err := f.ClaimMove(t.Context(), f.claimRequest("m2", "b3")); return err })
+}
+
+func TestHeartbeatKeepsWhatItReports(t *testing.T) {
+	f := newFixture(t)
+	b1 := f.brokers["b1"]
+	report := metastore.HeartbeatReport{Broker: "b1", Process: b1.Process, Storage: b1.Storage,
+		Loads: []metastore.Load{{TopicID: f.topic.ID, Partition: 0, Epoch: 2, LogEnd: 100, DiskBytes: 7, ProducedBytes: 5, ConsumedBytes: 3}, {TopicID: f.topic.ID, Partition: 1, LogEnd: 9}}}
+	if n, err := f.Heartbeat(t.Context(), report); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	report.Loads = report.Loads[:1]
+	report.Loads[0].LogEnd = 150
+	if n, err := f.Heartbeat(t.Context(), report); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	loads, err := f.ReadLoads(t.Context(), "b1", b1.Storage)
+	if err != nil || len(loads) != 2 {
+		t.Fatalf("%+v (%v)", loads, err)
+	}
+	for _, l := range loads {
+		if l.Partition == 0 && l != report.Loads[0] || l.Partition == 1 && l.LogEnd != 9 {
+			t.Errorf("kept is %+v", l)
+		}
+	}
+	if other, err := f.ReadLoads(t.Context(), "b1", uuid.New()); err != nil || len(other) != 0 {
+		t.Errorf("on other storage: %+v (%v)", other, err)
+	}
+	// A process that was superseded leaves no report.
+	report.Process, report.Loads[0].LogEnd = uuid.New(), 1
+	if _, err := f.Heartbeat(t.Context(), report); !refusedFor(err, metastore.CodeSuperseded) {
+		t.Error(err)
+	}
+	if loads, err := f.ReadLoads(t.Context(), "b1", b1.Storage); err != nil || loads[0].LogEnd == 1 || loads[1].LogEnd == 1 {
+		t.Errorf("%+v (%v)", loads, err)
+	}
+}
+
+// R1: a counter that went back is an older metastore's, not a successor's.
+func TestHeartbeatTellsAnOlderMetastoreFromASuccessor(t *testing.T) {
+	f := newFixture(t)
+	b1 := f.brokers["b1"]
+	report := metastore.HeartbeatReport{Broker: "b1", Process: b1.Process, Counter: 5}
+	f.exec("UPDATE brokers SET process_instance = gen_random_uuid(), heartbeat = 4 WHERE id = 'b1'")
+	if _, err := f.Heartbeat(t.Context(), report); !refusedFor(err, metastore.CodeMetastoreOlder) {
+		t.Errorf("a lower counter: %v", err)
+	}
+	f.exec("UPDATE brokers SET heartbeat = 6 WHERE id = 'b1'")
+	if _, err := f.Heartbeat(t.Context(), report); !refusedFor(err, metastore.CodeSuperseded) {
+		t.Errorf("a higher counter: %v", err)
+	}
+	report.Broker = "b9"
+	if _, err := f.Heartbeat(t.Context(), report); !refusedFor(err, metastore.CodeMetastoreOlder) {
+		t.Errorf("a broker that is not there: %v", err)
+	}
 }

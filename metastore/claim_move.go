@@ -65,6 +65,9 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 			}
 			return &Refused{Code: CodeRowMoved, Reason: fmt.Sprintf("move %s no longer holds its claim", move.ID), Row: row, Move: move}
 		}
+		if refused := refuseLineage(row, Held{}); refused != nil {
+			return refused
+		}
 		if holder := row.Moving(); holder != "" {
 			other, err := lockMove(ctx, tx, holder)
 			if err != nil {

@@ -50,6 +50,12 @@ func (s *Store) CommitOwner(ctx context.Context, c Commit) (*Assignment, error) 
 			after = row
 			return nil
 		}
+		if row != nil {
+			if refused := refuseLineage(row, Held{}); refused != nil {
+				refused.Move = move
+				return refused
+			}
+		}
 		if refused := refuseCommit(c, row, move); refused != nil {
 			refused.Row, refused.Move = row, move
 			return refused

@@ -16,7 +16,8 @@ import (
 const guardedWriteTimeout = 10 * time.Second
 
 const assignmentColumns = `a.topic_id, t.name AS topic, a.partition, a.owner, a.owner_storage, a.target, a.target_storage, a.epoch, a.version,
-	a.state, a.opened_epoch, a.opened_process, a.opened_end, a.move_id, a.last_move, a.write_copies, a.seal_copies, a.boundary, a.pending_recovery`
+	a.state, a.opened_epoch, a.opened_process, a.opened_end, a.move_id, a.last_move, a.write_copies, a.seal_copies, a.boundary, a.pending_recovery,
+	a.timeline, a.system_id, (a.timeline, a.system_id) <> (SELECT portage_timeline(), portage_system()) AS restored`
 
 const moveColumns = `id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version, phase,
 	outcome, outcome_by, outcome_reason, commit_epoch, frozen_end, bytes_copied, converged, frozen_ms, started_at, ended_at, finished_at`
@@ -24,8 +25,8 @@ const moveColumns = `id, kind, topic_id, topic, partition, from_broker, to_broke
 const brokerColumns = `id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance, draining, removed,
 	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes`
 
-// guarded runs one guarded write. The body returns a *Refused to roll back with a refusal; any other error, and any
-// failure to commit, is *Unknown.
+// guarded runs one guarded write. The body returns a *Refused to roll back with a refusal; any other error, any failure to
+// commit, and a commit that Postgres warns of, is *Unknown: its repeat takes the row lock again and waits for the standby.
 //
 // Everyone dies just before: nothing happened. Just after the commit: the row and moves hold the outcome, a repeat
 // finds it. The reply is lost: the caller sees *Unknown and repeats. The context is detached from the caller's, because
@@ -35,7 +36,7 @@ func (s *Store) guarded(ctx context.Context, name string, body func(ctx context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardedWriteTimeout)
 	defer cancel()
 	faults.Point(name + ".before")
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return body(ctx, tx) })
+	err := s.transact(ctx, body)
 	var refused *Refused
 	if errors.As(err, &refused) {
 		refused.Write = name
@@ -49,6 +50,27 @@ func (s *Store) guarded(ctx context.Context, name string, body func(ctx context.
 		return &Unknown{Write: name, Cause: errors.New("the reply was lost")}
 	}
 	return nil
+}
+
+func (s *Store) transact(ctx context.Context, body func(ctx context.Context, tx pgx.Tx) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := body(ctx, tx); err != nil {
+		_ = tx.Rollback(ctx) // a connection that can not roll back is closed when it is released
+		return err
+	}
+	warning, err := commitWarned(func() error { return tx.Commit(ctx) }, conn.Conn())
+	if err == nil && warning != "" && faults.Enforced("R1") {
+		return errors.New("the commit came with a warning: " + warning)
+	}
+	return err
 }
 
 // lockAssignment takes the row lock and reads the row; nil when the topic or the partition does not exist (any more).
@@ -88,10 +110,10 @@ func oneOrNil[T any](rows pgx.Rows) (*T, error) {
 }
 
 // change updates one locked assignment with the given SET clause and audits it in the same transaction. Every change
-// raises the version.
+// raises the version and stamps the lineage it was written in (R1).
 func change(ctx context.Context, tx pgx.Tx, before *Assignment, entry auditEntry, set string, args ...any) (*Assignment, error) {
 	args = append([]any{before.TopicID, before.Partition}, args...)
-	rows, err := tx.Query(ctx, "UPDATE assignments a SET version = a.version + 1, changed_at = now(), "+set+
+	rows, err := tx.Query(ctx, "UPDATE assignments a SET version = a.version + 1, changed_at = now(), timeline = portage_timeline(), system_id = portage_system(), "+set+
 		" FROM topics t WHERE t.id = a.topic_id AND a.topic_id = $1 AND a.partition = $2 RETURNING "+assignmentColumns, args...)
 	if err != nil {
 		return nil, err

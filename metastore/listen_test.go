@@ -97,7 +97,7 @@ func TestHeartbeatsWakeNobody(t *testing.T) {
 	f := newFixture(t)
 	changes := listening(t, f.Store, time.Hour)
 	await(t, changes, "the connection", all)
-	if err := f.Heartbeat(t.Context(), "b1", f.brokers["b1"].Process, 1, 1); err != nil {
+	if _, err := f.Heartbeat(t.Context(), metastore.HeartbeatReport{Broker: "b1", Process: f.brokers["b1"].Process}); err != nil {
 		t.Fatal(err)
 	}
 	f.claim("m1", "b2")

@@ -45,7 +45,13 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	dsn := servicestest.Database(t, servicestest.Postgres(t))
+	return newFixtureOn(t, servicestest.Postgres(t))
+}
+
+// newFixtureOn is newFixture on a server of the test's own.
+func newFixtureOn(t *testing.T, server *services.Postgres) *fixture {
+	t.Helper()
+	dsn := servicestest.Database(t, server)
 	f := &fixture{t: t, dsn: dsn, Store: open(t, dsn), brokers: map[string]metastore.Registration{}}
 	sql, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {

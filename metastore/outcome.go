@@ -30,6 +30,10 @@ const (
 	CodeNodeIDTaken      = "node_id_taken"
 	CodeSuperseded       = "superseded"
 	CodeOtherFleet       = "other_fleet"
+	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
+	CodeMetastoreRestored = "metastore_restored"
+	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).
+	CodeMetastoreOlder = "metastore_older"
 )
 
 // Refused is the outcome of a write that was not done: the row is not what the caller believes. Row is the row as it

@@ -71,6 +71,9 @@ type Assignment struct {
 	SealCopies      int32      `db:"seal_copies" json:"sealCopies"`
 	Boundary        *int64     `db:"boundary" json:"boundary,omitempty"`
 	PendingRecovery *string    `db:"pending_recovery" json:"pendingRecovery,omitempty"`
+	Timeline        int32      `db:"timeline" json:"timeline"` // of the Postgres that wrote it (R1)
+	System          int64      `db:"system_id" json:"system,string"`
+	Restored        bool       `db:"restored" json:"restored,omitempty"` // written in another lineage than that of the server it was read from
 }
 
 // Name is the partition as people write it: "orders/3".

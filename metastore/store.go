@@ -74,6 +74,7 @@ func poolConfig(dsn string, opts Options) (*pgxpool.Config, error) {
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	// R1: never read an owner from a standby.
 	config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	config.ConnConfig.OnNotice = rememberWarning
 	return config, nil
 }
 

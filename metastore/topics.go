@@ -132,7 +132,8 @@ func (s *Store) placement(ctx context.Context, tx pgx.Tx, n NewTopic) ([]Broker,
 }
 
 // DeleteTopic removes a topic, its rows and, with them, every claim on its partitions: moves that were running end as
-// aborted in the same transaction. Agents move the data to trash when they see the topic id gone.
+// aborted in the same transaction, which also keeps the proof of the deletion. Agents move the data to trash when they see
+// the topic id gone and that proof.
 func (s *Store) DeleteTopic(ctx context.Context, name string, id uuid.UUID, by string) error {
 	return s.guarded(ctx, "DeleteTopic", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, "SELECT "+topicColumns+" FROM topics WHERE (name = $1 OR ($1 = '' AND id = $2)) FOR UPDATE", name, id)
@@ -155,6 +156,9 @@ func (s *Store) DeleteTopic(ctx context.Context, name string, id uuid.UUID, by s
 		}
 		if _, err := tx.Exec(ctx, `UPDATE moves SET outcome = 'aborted', outcome_by = $2, outcome_reason = 'topic deleted', phase = 'aborted', ended_at = now()
 			WHERE topic_id = $1 AND outcome IS NULL`, topic.ID, by); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO deleted_topics (topic_id, name, deleted_by) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", topic.ID, topic.Name, by); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "DELETE FROM topics WHERE id = $1", topic.ID); err != nil {

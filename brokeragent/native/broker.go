@@ -42,6 +42,7 @@ type Broker struct {
 	changed    chan struct{}
 
 	readFailing atomic.Bool
+	primaryRead atomic.Pointer[primaryRead]
 	frozen      atomic.Int32
 
 	ctx  context.Context

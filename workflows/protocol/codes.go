@@ -38,6 +38,8 @@ var Codes = map[string]Explanation{
 	"stale_token":             {"A later attempt of the same step is at work; this one is a leftover.", "Nothing: the later attempt goes on."},
 	"internal":                {"An agent met an error that it has no code for.", "Read the agent's log; the step is tried again meanwhile."},
 	"recovery_pending":        {"The partition is being recovered.", "Wait until the recovery is over."},
+	"metastore_restored":      {"The row was written on another Postgres timeline or server, so it may lack what was acknowledged since.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
+	"metastore_older":         {"An agent holds a newer row than the metastore, which went back in time.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
 
 	// What refuses a move: it ends, and everything is as it was.
 	"unknown_topic":          {"There is no topic by this name.", "Check the name."},

@@ -1,0 +1,97 @@
+package brokeragent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"portage/brokeragent/native"
+	"portage/metastore"
+)
+
+const (
+	heartbeatEvery = 2 * time.Second
+	// loadsEvery is how many heartbeats pass between two reports of the partitions' figures.
+	loadsEvery = 3
+)
+
+// loadKey is one partition of a report.
+type loadKey struct {
+	topicID   uuid.UUID
+	partition int32
+}
+
+// reporter chooses what a heartbeat reports: every few heartbeats, and only what has changed since it was last
+// acknowledged, so that idle partitions cost nothing.
+type reporter struct {
+	beats        int
+	acknowledged map[loadKey]metastore.Load
+}
+
+// due are the figures the next heartbeat carries.
+func (r *reporter) due(now func() []metastore.Load) []metastore.Load {
+	r.beats++
+	if (r.beats-1)%loadsEvery != 0 {
+		return nil
+	}
+	var changed []metastore.Load
+	for _, l := range now() {
+		if r.acknowledged[loadKey{l.TopicID, l.Partition}] != l {
+			changed = append(changed, l)
+		}
+	}
+	return changed
+}
+
+// done remembers what a heartbeat brought through.
+func (r *reporter) done(reported []metastore.Load) {
+	for _, l := range reported {
+		r.acknowledged[loadKey{l.TopicID, l.Partition}] = l
+	}
+}
+
+// beat raises the heartbeat counter and reports the open partitions. An agent whose place another process took stops
+// serving. One that finds the metastore older than its last heartbeat registers again and serves on (R1): nobody took its
+// place.
+func (a *Agent) beat(ctx context.Context, fail func(error)) error {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	reports := reporter{acknowledged: map[loadKey]metastore.Load{}}
+	var counter int64
+	for {
+		total, free, err := a.root.disk()
+		if err == nil {
+			loads := reports.due(a.native.Loads)
+			began := native.BoottimeNow()
+			var raised int64
+			raised, err = a.store.Heartbeat(ctx, metastore.HeartbeatReport{Broker: a.cfg.BrokerID, Process: a.process, Storage: a.root.identity.Storage,
+				DiskTotalBytes: total, DiskFreeBytes: free, Loads: loads, Counter: counter})
+			if err == nil {
+				counter = raised
+				a.native.NotePrimaryRead(began, counter)
+				reports.done(loads)
+			}
+		}
+		if refused, ok := metastore.RefusedWith(err, metastore.CodeMetastoreOlder); ok {
+			a.logger.Error("registering again", "reason", refused.Reason)
+			counter, reports.beats = 0, 0
+			clear(reports.acknowledged)
+			if err := a.register(ctx); err != nil && ctx.Err() == nil {
+				fail(err)
+				return nil
+			}
+		} else if refused, ok := metastore.RefusedWith(err); ok {
+			fail(errors.New(refused.Reason))
+			return nil
+		} else if err != nil && ctx.Err() == nil {
+			a.logger.Warn("heartbeat failed; serving on", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
