@@ -182,8 +182,12 @@ func (m *Moves) Ensure(ctx context.Context, args protocol.StepArgs) (protocol.Co
 		if err != nil {
 			return control.EnsureAnswer{}, err
 		}
-		return m.Agents.Ensure(ctx, target.ControlURL, control.EnsureRequest{Order: m.order(ctx, args, control.PhaseEnsure), SourceURL: source.ControlURL,
+		answer, err := m.Agents.Ensure(ctx, target.ControlURL, control.EnsureRequest{Order: m.order(ctx, args, control.PhaseEnsure), SourceURL: source.ControlURL,
 			Source: source.ID, LimitPerSec: float64(args.Input.Limit)})
+		if control.CodeOf(err) == control.CodeNoRoom && args.Attempt > 1 {
+			err = control.Errorf(control.CodeDiskFull, "%v", err) // there was room when the move began: waited for
+		}
+		return answer, err
 	})
 	return protocol.CopyResult{BytesTotal: answer.TotalBytes, Adopted: answer.Adopted}, err
 }
@@ -233,6 +237,21 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 		return status, nil
 	})
 	return protocol.CopyResult{BytesTotal: status.BytesTotal, BytesCopied: status.CopiedBytes, Passes: status.Passes, Converged: status.Converged, ExpectedFreeze: status.ExpectedFreeze}, err
+}
+
+// Pace changes the pace of a running copy. It changes nothing that a crash could leave half done.
+//
+// The destination has no session of the move (yet): it learns the pace from its orders.
+func (m *Moves) Pace(ctx context.Context, args protocol.PaceArgs) error {
+	_, target, err := m.brokers(ctx, args.Claim)
+	if err != nil {
+		return err
+	}
+	err = m.Agents.SetLimit(ctx, target.ControlURL, args.Claim.MoveID, float64(args.Limit))
+	if control.CodeOf(err) == control.CodeNotFound {
+		return nil
+	}
+	return err
 }
 
 // stillClaimed says when the row no longer carries the move.

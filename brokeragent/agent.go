@@ -49,6 +49,7 @@ type Agent struct {
 	kafka, http        net.Listener
 	limitIn, limitOut  *throttle
 	incoming, outgoing *semaphore.Weighted
+	sweeping           pace // of former copies, when the disk is nearly full
 
 	unfenced, sentBytes, copiedBytes prometheus.Counter
 
@@ -67,6 +68,9 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 	}
 	if cfg.MaxTransfers <= 0 {
 		cfg.MaxTransfers = 2
+	}
+	if cfg.DiskFloorBytes <= 0 {
+		cfg.DiskFloorBytes = 64 << 20
 	}
 	a := &Agent{cfg: cfg, logger: cfg.Logger.With("broker", cfg.BrokerID), store: store, peers: control.NewClient(cfg.Token), process: uuid.New(),
 		registry: prometheus.NewRegistry(), limitIn: newThrottle(cfg.LimitInPerSec), limitOut: newThrottle(cfg.LimitOutPerSec),

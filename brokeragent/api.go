@@ -15,9 +15,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
 
 	"portage/brokeragent/control"
 	"portage/brokeragent/native"
+	"portage/internal/durable"
 )
 
 // maxOrderBytes bounds the body of one order.
@@ -74,13 +76,24 @@ func (a *Agent) authenticated(serve func(http.ResponseWriter, *http.Request) err
 }
 
 func writeError(w http.ResponseWriter, err error) {
-	var refusal *control.Error
-	if !errors.As(err, &refusal) {
-		refusal = control.Errorf(control.CodeInternal, "%v", err)
-	}
+	refusal := asControl(err)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(refusal.HTTPStatus())
 	_ = json.NewEncoder(w).Encode(refusal)
+}
+
+// asControl gives an error its stable code.
+func asControl(err error) *control.Error {
+	var refusal *control.Error
+	switch {
+	case errors.As(err, &refusal):
+		return refusal
+	case durable.NoRoom(err):
+		return control.Errorf(control.CodeDiskFull, "%v", err)
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
+		return control.Errorf(control.CodeStorage, "%v", err)
+	}
+	return control.Errorf(control.CodeInternal, "%v", err)
 }
 
 func writeJSON(w http.ResponseWriter, v any) error {

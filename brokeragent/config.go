@@ -27,10 +27,13 @@ type Config struct {
 	LimitInPerSec    float64
 	LimitOutPerSec   float64
 	MaxTransfers     int // copies at once, per direction; 2
-	Version          string
-	Log              seglog.Options
-	Limits           native.Limits
-	Logger           *slog.Logger
+	// DiskFloorBytes stays free whatever is copied, so that staging never starves the partitions this broker owns; 64 MiB
+	// when 0.
+	DiskFloorBytes int64
+	Version        string
+	Log            seglog.Options
+	Limits         native.Limits
+	Logger         *slog.Logger
 }
 
 var brokerID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,64}$`)

@@ -2,14 +2,10 @@ package brokeragent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"portage/brokeragent/control"
-	"portage/brokeragent/native/seglog"
 )
 
 const (
@@ -54,7 +50,7 @@ func (s *session) copy(ctx context.Context, req control.CopyRequest) {
 		rate := float64(copied) / max(took.Seconds(), 1e-3)
 		s.update(func(st *control.SessionStatus) {
 			st.Passes, st.LagBytes = pass+1, copied
-			st.ExpectedFreeze = cutoverOverhead + time.Duration(float64(copied)/max(st.BytesPerSec, 1<<20)*float64(time.Second))
+			st.ExpectedFreeze = cutoverOverhead + time.Duration(float64(copied)/max(st.UnpacedBytesPerSec, 1<<20)*float64(time.Second))
 		})
 		s.agent.logger.Debug("copy pass", "move", req.MoveID, "pass", pass, "bytes", copied, "bytesPerSec", rate)
 		if pass > 0 {
@@ -106,7 +102,14 @@ func (s *session) wait(code, reason string) {
 	})
 }
 
+// resumed takes back what blocked the copy, once bytes flow again: trying again is not getting on.
 func (s *session) resumed() {
+	s.mu.Lock()
+	waiting := s.status.State == control.CopyWaiting
+	s.mu.Unlock()
+	if !waiting {
+		return
+	}
 	s.update(func(st *control.SessionStatus) { st.State, st.Blocked, st.BlockedReason = control.CopyRunning, "", "" })
 }
 
@@ -117,16 +120,11 @@ func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int
 		if _, err = s.open(); err != nil {
 			return copied, 0, control.Errorf(control.CodeStorage, "the staging can not be opened: %v", err)
 		}
-		var list control.Listing
-		if list, err = s.agent.listing(ctx, s.source(), req.Subject); err == nil {
-			var n int64
-			n, err = s.pull(ctx, list, s.limit)
-			copied += n
-			if err == nil {
-				err = s.settle(ctx, list)
-			}
-		}
+		var n int64
+		n, err = s.catchUp(ctx, req)
+		copied += n
 		if err == nil {
+			s.resumed()
 			return copied, time.Since(began), nil
 		}
 		code := waitable(err)
@@ -138,9 +136,23 @@ func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int
 		case <-ctx.Done():
 		case <-time.After(sourceRetry):
 		}
-		s.resumed()
 	}
 	return copied, 0, ctx.Err()
+}
+
+// catchUp copies what is missing of the source's durable state as of now.
+func (s *session) catchUp(ctx context.Context, req control.CopyRequest) (copied int64, err error) {
+	if err := s.agent.roomForCopies(ctx); err != nil {
+		return 0, err
+	}
+	list, err := s.agent.listing(ctx, s.source(), req.Subject)
+	if err != nil {
+		return 0, err
+	}
+	if copied, err = s.pull(ctx, list, s.limit); err != nil {
+		return copied, err
+	}
+	return copied, s.settle(ctx, list)
 }
 
 // settle does everything whose cost grows with the partition before the freeze: fsync, and the index files of the
@@ -157,19 +169,11 @@ func (s *session) settle(ctx context.Context, list control.Listing) error {
 
 // waitable says for what a failed pass waits; "" when waiting can not help.
 func waitable(err error) string {
-	switch code := control.CodeOf(err); code {
-	case "":
-		var corrupt *seglog.CorruptError
-		switch {
-		case errors.As(err, &corrupt):
-			return ""
-		case errors.Is(err, unix.ENOSPC):
-			return control.CodeDiskFull
-		case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS):
-			return control.CodeStorage
-		}
+	switch code := asControl(err).Code; code {
+	case control.CodeInternal:
 		return control.CodeSourceAway
-	case control.CodeNotOpen, control.CodeBusy, control.CodeMetastoreAway, control.CodeSourceAway, control.CodeDigestMismatch:
+	case control.CodeNotOpen, control.CodeBusy, control.CodeMetastoreAway, control.CodeSourceAway, control.CodeDigestMismatch,
+		control.CodeSourceCorrupt, control.CodeDiskFull, control.CodeStorage:
 		return code
 	}
 	return ""

@@ -51,20 +51,17 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	if err != nil {
 		return none, err
 	}
-	if room := free - a.sessions.reserved(req.MoveID) - diskFloorBytes; max(0, need-staged) > room {
+	if room := free - a.sessions.reserved(req.MoveID) - a.cfg.DiskFloorBytes; max(0, need-staged) > room {
 		return none, control.Errorf(control.CodeNoRoom, "%s/%d needs %d MiB on %s, which has room for %d MiB beside the moves in flight; free space or choose another broker",
 			req.Topic, req.Partition, (need-staged)>>20, a.cfg.BrokerID, max(0, room)>>20)
 	}
-	s.limit.set(req.LimitPerSec)
+	s.pace(req.LimitPerSec)
 	s.mu.Lock()
 	s.reserved = need
 	s.mu.Unlock()
 	s.update(func(st *control.SessionStatus) { st.BytesDone, st.BytesTotal = min(staged, total), total })
 	return control.EnsureAnswer{StagedBytes: staged, TotalBytes: total, Adopted: adopted, ReservedByte: need}, nil
 }
-
-// diskFloorBytes stays free on every broker, so that staging never starves the partitions it owns.
-const diskFloorBytes = 64 << 20
 
 // startCopy starts or joins the copy and returns at once.
 func (a *Agent) startCopy(_ context.Context, req control.CopyRequest) (control.SessionStatus, error) {
@@ -75,7 +72,7 @@ func (a *Agent) startCopy(_ context.Context, req control.CopyRequest) (control.S
 	if err != nil {
 		return control.SessionStatus{}, err
 	}
-	s.limit.set(req.LimitPerSec)
+	s.pace(req.LimitPerSec)
 	s.sourceAt(req.SourceURL)
 	s.mu.Lock()
 	running := s.cancelCopy != nil

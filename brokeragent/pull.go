@@ -171,6 +171,12 @@ func (s *session) fetch(ctx context.Context, list control.Listing, seg control.L
 	}
 	n, err := s.staging.WriteSegment(ctx, seg.Base, from, reader, seg.Size-from)
 	reader.flush()
+	var damage *seglog.CorruptError
+	if errors.As(err, &damage) {
+		// The network has checksums of its own, so the bytes are damaged on the source's disk, or were when they were read.
+		return n, control.Errorf(control.CodeSourceCorrupt, "segment %d of %s/%d is damaged at byte %d on %s: %v; nothing of it was taken over, and the partition serves on where it is",
+			seg.Base, s.record.Subject.Topic, s.record.Subject.Partition, damage.Position, s.record.Source, damage.Err)
+	}
 	if err != nil && errors.Is(err, context.Canceled) && parent.Err() == nil {
 		return n, control.Errorf(control.CodeSourceAway, "the source has sent nothing for %s", sourceSilence)
 	}
@@ -185,6 +191,7 @@ type countingReader struct {
 	ctx     context.Context
 	limits  []*throttle
 	began   time.Time
+	reading time.Duration // without the throttle's pauses: what the drain, which is not throttled, would take
 	total   int64
 	pending int64
 	told    time.Time
@@ -195,7 +202,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 		p = p[:throttleBurst]
 	}
 	c.silence.Reset(sourceSilence)
+	began := time.Now()
 	n, err := c.reader.Read(p)
+	c.reading += time.Since(began)
 	c.silence.Stop() // the throttle's pauses are not the source's
 	for _, limit := range c.limits {
 		if waitErr := limit.wait(c.ctx, int64(n)); waitErr != nil && err == nil {
@@ -205,6 +214,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	c.total += int64(n)
 	c.pending += int64(n)
 	if time.Since(c.told) > 200*time.Millisecond {
+		if !c.told.IsZero() {
+			c.session.resumed()
+		}
 		c.flush()
 	}
 	return n, err
@@ -218,6 +230,7 @@ func (c *countingReader) flush() {
 		st.BytesDone = min(st.BytesDone+c.pending, st.BytesTotal)
 		if took := time.Since(c.began).Seconds(); c.total >= 1<<20 && took > 0 {
 			st.BytesPerSec = float64(c.total) / took
+			st.UnpacedBytesPerSec = float64(c.total) / max(c.reading.Seconds(), 1e-3)
 		}
 	})
 	c.pending = 0

@@ -2,7 +2,6 @@ package brokeragent
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -50,14 +49,8 @@ func (a *Agent) serveLimit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.limit.set(req.BytesPerSec)
-	return writeJSON(w, struct{}{})
-}
-
-func asControl(err error) *control.Error {
-	var refusal *control.Error
-	if errors.As(err, &refusal) {
-		return refusal
+	if err := s.setPace(req.BytesPerSec); err != nil {
+		return err
 	}
-	return control.Errorf(control.CodeInternal, "%v", err)
+	return writeJSON(w, struct{}{})
 }

@@ -47,6 +47,9 @@ type sessionRecord struct {
 	Source    string          `json:"source"`
 	SourceURL string          `json:"sourceUrl"`
 	Token     control.Token   `json:"token"`
+	// LimitPerSec is a pace an operator set while the move ran; nil leaves it to the orders. Orders that repeat what the
+	// move was started with do not undo it.
+	LimitPerSec *float64 `json:"limitBytesPerSec,omitempty"`
 }
 
 var moveID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,200}$`)
@@ -113,6 +116,30 @@ func (s *session) open() (adopted bool, err error) {
 	s.staging, s.process = staging, uuid.Nil // nothing is trusted until compared with the source
 	s.mu.Unlock()
 	return adopted, nil
+}
+
+// pace applies what the move's orders ask for, unless an operator has set a pace since.
+func (s *session) pace(orderedPerSec float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.record.LimitPerSec != nil {
+		orderedPerSec = *s.record.LimitPerSec
+	}
+	s.limit.set(orderedPerSec)
+}
+
+// setPace changes the pace of a running copy; it outlives this process.
+func (s *session) setPace(perSec float64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record := s.record
+	record.LimitPerSec = &perSec
+	if err := durable.WriteJSON(s.agent.sessions.recordPath(record.Subject.MoveID), record); err != nil {
+		return err
+	}
+	s.record.LimitPerSec = &perSec
+	s.limit.set(perSec)
+	return nil
 }
 
 // close stops the copy and lets go of the staging; the files stay.
@@ -203,14 +230,16 @@ func (all *sessions) begin(req control.EnsureRequest) (*session, error) {
 		return nil, control.Errorf(control.CodeBadRequest, "%q is not a move id", req.MoveID)
 	}
 	record := sessionRecord{Subject: req.Subject, Source: req.Source, SourceURL: req.SourceURL, Token: req.Token}
+	if known, err := all.get(req.MoveID); err == nil {
+		record.LimitPerSec = known.record.LimitPerSec
+	}
 	if err := durable.WriteJSON(all.recordPath(req.MoveID), record); err != nil {
 		return nil, control.Errorf(control.CodeStorage, "the copy session could not be recorded: %v", err)
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if s := all.byID[req.MoveID]; s != nil {
-		s.record = record
-		s.sourceAt(record.SourceURL)
+		s.sourceAt(record.SourceURL) // nothing else of a move's record ever changes
 		return s, nil
 	}
 	return all.add(record), nil

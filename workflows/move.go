@@ -99,19 +99,16 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 }
 
 // copyAndCutOver copies until the tail is near and then cuts over. A cutover that would freeze for too long goes back to
-// copying, visibly, until the write rate allows it or an operator forces it.
+// copying, visibly, until the write rate allows it; forced, it is done as it is, for with a write rate above the copy rate
+// every further pass would leave more.
 func (m *move) copyAndCutOver(ctx workflow.Context) (protocol.Evidence, error) {
 	var evidence protocol.Evidence
-	for {
-		m.enter(ctx, protocol.PhaseCopy)
-		adopted := m.copied.Adopted
-		if err := m.run(ctx, protocol.ActivityCopy, m.step(), &m.copied); err != nil {
-			return evidence, err
+	for forced := false; ; forced = m.in.Force {
+		if !forced {
+			if err := m.copyUp(ctx); err != nil {
+				return evidence, err
+			}
 		}
-		m.copied.Adopted = adopted
-		m.status.Converged = &m.copied.Converged
-		m.status.BytesDone, m.status.BytesTotal = m.copied.BytesTotal, m.copied.BytesTotal
-
 		m.enter(ctx, protocol.PhaseCutover)
 		args := protocol.CutoverArgs{StepArgs: m.step(), ExpectedFreeze: m.copied.ExpectedFreeze}
 		err := m.run(ctx, protocol.ActivityCutover, args, &evidence)
@@ -120,11 +117,24 @@ func (m *move) copyAndCutOver(ctx workflow.Context) (protocol.Evidence, error) {
 			return evidence, err
 		}
 		m.block(ctx, protocol.CodeFreezeTooLong, failure.Message())
-		if err := workflow.Sleep(ctx, freezeTooLongPause); err != nil {
+		if _, err := workflow.AwaitWithTimeout(ctx, freezeTooLongPause, func() bool { return m.in.Force }); err != nil {
 			return evidence, err
 		}
 		m.round++
 	}
+}
+
+// copyUp runs one catch-up.
+func (m *move) copyUp(ctx workflow.Context) error {
+	m.enter(ctx, protocol.PhaseCopy)
+	adopted := m.copied.Adopted
+	if err := m.run(ctx, protocol.ActivityCopy, m.step(), &m.copied); err != nil {
+		return err
+	}
+	m.copied.Adopted = adopted
+	m.status.Converged = &m.copied.Converged
+	m.status.BytesDone, m.status.BytesTotal = m.copied.BytesTotal, m.copied.BytesTotal
+	return nil
 }
 
 const (

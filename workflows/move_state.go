@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,6 +46,10 @@ func (m *move) expose(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := workflow.SetUpdateHandlerWithOptions(ctx, protocol.UpdateTune, m.tune, workflow.UpdateHandlerOptions{
+		Validator: m.tunable, Description: "change the pace of a running copy, or force its cutover"}); err != nil {
+		return err
+	}
 	channel := workflow.GetSignalChannel(ctx, protocol.SignalProgress)
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
@@ -56,6 +61,43 @@ func (m *move) expose(ctx workflow.Context) error {
 		}
 	})
 	return nil
+}
+
+// tunable refuses a change that would change nothing any more.
+func (m *move) tunable(_ workflow.Context, t protocol.Tune) error {
+	switch {
+	case t.Limit == nil && t.Force == nil:
+		return errors.New(`nothing to change: give {"limit":"64MiB"} or {"force":true}`)
+	case m.status.Committed:
+		return errors.New("too late: the move is committed")
+	}
+	return nil
+}
+
+// tune changes a running move: what follows uses the new values, and a copy that is under way is told at once. A
+// destination that does not answer learns it from the next order.
+func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, error) {
+	if t.Force != nil {
+		m.in.Force = *t.Force
+	}
+	if t.Limit == nil {
+		return m.status, nil
+	}
+	m.in.Limit = *t.Limit
+	if !m.claimed {
+		return m.status, nil
+	}
+	quick := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, ScheduleToCloseTimeout: time.Minute,
+		Summary: fmt.Sprintf("%s copies at %s", m.in.To, pace(m.in.Limit))})
+	err := workflow.ExecuteActivity(quick, protocol.ActivityPace, protocol.PaceArgs{Claim: m.claim, Limit: m.in.Limit}).Get(ctx, nil)
+	return m.status, err
+}
+
+func pace(limit protocol.ByteSize) string {
+	if limit == 0 {
+		return "full speed"
+	}
+	return limit.String() + "/s"
 }
 
 func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
@@ -182,7 +224,7 @@ func orUnknown(s string) string {
 }
 
 func (m *move) step() protocol.StepArgs {
-	return protocol.StepArgs{Claim: m.claim, Input: m.in, Round: m.round}
+	return protocol.StepArgs{Claim: m.claim, Attempt: m.status.Attempt, Input: m.in, Round: m.round}
 }
 
 // run executes one activity under the options of its kind and waits for it, also when cancelled: a step that may still be

@@ -24,9 +24,10 @@ const (
 	CodeNotEmpty        = "destination_not_empty"
 	CodeSourceAway      = "source_unreachable"
 	CodeDigestMismatch  = "digest_mismatch"
+	CodeSourceCorrupt   = "source_corrupt" // what the source sent is damaged on its disk
+	CodeDiskFull        = "disk_full"
 	CodeMetastoreAway   = "metastore_unreachable"
 	CodeStorage         = "storage_failed"
-	CodeDiskFull        = "disk_full"
 	CodeTransferLimit   = "transfer_limit"
 	CodeInternal        = "internal"
 )
@@ -65,7 +66,7 @@ func (e *Error) HTTPStatus() int {
 		return http.StatusNotFound
 	case CodeBusy, CodeMetastoreAway, CodeSourceAway:
 		return http.StatusServiceUnavailable
-	case CodeNoRoom:
+	case CodeNoRoom, CodeDiskFull:
 		return http.StatusInsufficientStorage
 	case CodeInternal, CodeStorage:
 		return http.StatusInternalServerError

@@ -103,20 +103,22 @@ const (
 
 // SessionStatus is the destination's view of a move: GET /v1/moves/{id}?wait=1s&seq=N returns when Seq has passed N.
 type SessionStatus struct {
-	Seq            int64         `json:"seq"`
-	State          string        `json:"state"`
-	Blocked        string        `json:"blocked,omitempty"` // a stable code
-	BlockedReason  string        `json:"blockedReason,omitempty"`
-	BytesDone      int64         `json:"bytesDone"`
-	BytesTotal     int64         `json:"bytesTotal"`
-	CopiedBytes    int64         `json:"copiedBytes"` // over the network by this session, retries included
-	BytesPerSec    float64       `json:"bytesPerSec"`
-	Passes         int           `json:"passes"`
-	Converged      bool          `json:"converged"`
-	LagBytes       int64         `json:"lagBytes"`
-	ExpectedFreeze time.Duration `json:"expectedFreezeNs"`
-	Installed      bool          `json:"installed"`
-	Error          *Error        `json:"error,omitempty"`
+	Seq           int64   `json:"seq"`
+	State         string  `json:"state"`
+	Blocked       string  `json:"blocked,omitempty"` // a stable code
+	BlockedReason string  `json:"blockedReason,omitempty"`
+	BytesDone     int64   `json:"bytesDone"`
+	BytesTotal    int64   `json:"bytesTotal"`
+	CopiedBytes   int64   `json:"copiedBytes"` // over the network by this session, retries included
+	BytesPerSec   float64 `json:"bytesPerSec"`
+	// UnpacedBytesPerSec leaves out the throttle's pauses: the rate of a drain.
+	UnpacedBytesPerSec float64       `json:"unpacedBytesPerSec"`
+	Passes             int           `json:"passes"`
+	Converged          bool          `json:"converged"`
+	LagBytes           int64         `json:"lagBytes"`
+	ExpectedFreeze     time.Duration `json:"expectedFreezeNs"`
+	Installed          bool          `json:"installed"`
+	Error              *Error        `json:"error,omitempty"`
 }
 
 // FreezeRequest asks the source to park writes: POST /v1/moves/{id}/freeze.

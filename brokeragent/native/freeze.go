@@ -78,6 +78,7 @@ func (b *Broker) Freeze(ctx context.Context, req control.FreezeRequest) (control
 	}
 	// The group commit in flight: at RF 1 the frozen end is the durable end and the high watermark (R25).
 	if err := log.WaitDurable(ctx, end); err != nil {
+		p.checkStorage()
 		return none, control.Errorf(control.CodeStorage, "the last writes of %s could not be made durable: %v", p.name(), err)
 	}
 	p.wake() // the row may have changed between the read and the freeze

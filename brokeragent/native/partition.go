@@ -59,6 +59,9 @@ type Partition struct {
 	kick    chan struct{} // wakes the reconciler; capacity 1
 	looking atomic.Bool   // a row read is under way
 
+	// acknowledged is the row of an OpenOwner that this process has won and not yet acted on; only the reconciler uses it.
+	acknowledged *metastore.Assignment
+
 	// folder is held by whoever moves the partition's folder into place or away; taken before mu.
 	folder sync.Mutex
 

@@ -20,6 +20,7 @@ type produce struct {
 	decided chan struct{} // closed once answer or log is set
 	answer  *wire.ProduceAnswer
 
+	partition *Partition
 	log       *seglog.Log // set when the batch is in the log (or was before): success once end is durable
 	base, end int64
 	start     int64
@@ -43,6 +44,7 @@ func (w *produce) Wait(ctx context.Context) wire.ProduceAnswer {
 	if err := w.log.WaitDurable(ctx, w.end); err != nil {
 		// The batch may or may not be on disk. The log has failed and takes nothing any more, so a retry that comes back
 		// with the same sequence meets the producer state rebuilt from what the disk really holds.
+		w.partition.checkStorage()
 		return wire.ProduceAnswer{Code: kerr.KafkaStorageError.Code, Message: err.Error(), BaseOffset: -1, LogStart: -1}
 	}
 	return wire.ProduceAnswer{BaseOffset: w.base, LogStart: w.start}
@@ -71,6 +73,7 @@ func (b *Broker) Produce(_ context.Context, req wire.ProduceRequest) wire.Pendin
 		w.refuse(code, hint)
 		return w
 	}
+	w.partition = p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.admit(w)
@@ -185,8 +188,26 @@ func isAhead(sequence, expected int32) bool {
 // failStorage closes the partition after a failed write or fsync, which is never retried: the process's view of the
 // file can no longer be trusted, only a restart re-reads it from disk.
 func (p *Partition) failStorage(err error) {
-	p.logger.Error("the log failed; the partition is closed until this agent restarts", "error", err)
+	p.logger.Error("the disk failed; the partition is closed until this agent restarts", "error", err)
 	p.endFreeze(false)
-	p.setState(StateClosed, "the log failed: "+err.Error()+"; mend the disk and restart this agent")
+	p.setState(StateClosed, "the disk failed: "+err.Error()+"; mend it and restart this agent")
 	p.refusePark(kerr.KafkaStorageError.Code, nil)
+}
+
+// checkStorage closes the partition if its disk has failed; called by whoever waited in vain for something to be durable.
+func (p *Partition) checkStorage() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serves() {
+		p.failBrokenStorage()
+	}
+}
+
+// failBrokenStorage closes a served partition whose log or committed offsets have failed. The caller holds mu.
+func (p *Partition) failBrokenStorage() (failed bool) {
+	err := errors.Join(p.log.Failed(), p.offsets.Failed())
+	if err != nil {
+		p.failStorage(err)
+	}
+	return err != nil
 }

@@ -81,7 +81,7 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 		return p.settleFreeze(ctx, row, f)
 	case state == StateOpen:
 		return p.stayOpen(row)
-	case state == StateClosed && p.logFailed():
+	case state == StateClosed && p.storageFailed():
 		return false // a failed log is not trusted again by this process
 	default:
 		return p.open(ctx, row)
@@ -183,19 +183,17 @@ func (p *Partition) stayOpen(row *metastore.Assignment) bool {
 			p.unpin(id) // the move is over, whether or not someone said so (R23)
 		}
 	}
-	if err := p.log.Failed(); err != nil {
-		p.failStorage(err)
-	} else if row.Epoch != p.serving {
+	if !p.failBrokenStorage() && row.Epoch != p.serving {
 		// The partition left and came back while this process did not look: what it holds is not that history.
 		p.setState(StateClosed, "the metastore has this broker as owner at an epoch whose records it does not hold; restart this agent")
 	}
 	return false
 }
 
-func (p *Partition) logFailed() bool {
+func (p *Partition) storageFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.log != nil && p.log.Failed() != nil
+	return (p.log != nil && p.log.Failed() != nil) || (p.offsets != nil && p.offsets.Failed() != nil)
 }
 
 // leave gives the partition up: another broker owns it, or the topic is gone. Requests are sent to the new owner, the
@@ -356,8 +354,7 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 		if metastore.IsUnknown(err) || errors.Is(err, errMetastoreAway) {
 			return true
 		}
-		p.close(err.Error())
-		return false
+		return p.cannotOpen("", err)
 	}
 	if err := decideOpen(row, local, p.broker.cfg.Storage); err != nil {
 		p.close(err.Error())
@@ -365,22 +362,24 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	}
 	if !local.exists {
 		if err := p.create(); err != nil {
-			p.close("the empty log could not be created: " + err.Error())
-			return false
+			return p.cannotOpen("the empty log could not be created: ", err)
 		}
 	}
-	after, err := p.openOwner(ctx, row, "")
-	if err != nil || after == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.state == StateOpening
+	after := p.acknowledged
+	if after == nil || after.Version != row.Version {
+		if after, err = p.openOwner(ctx, row, ""); err != nil || after == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.state == StateOpening
+		}
+		p.acknowledged = after
 	}
 	// An entry at every take-over, also when no batch follows: without it clients read "lost records" out of
 	// OffsetForLeaderEpoch.
 	if err := p.beginEpoch(after.Epoch); err != nil {
-		p.close("the epoch's start could not be recorded: " + err.Error())
-		return false
+		return p.cannotOpen("the epoch's start could not be recorded: ", err)
 	}
+	p.acknowledged = nil
 	if local.install != nil {
 		if err := os.Remove(filepath.Join(p.dir(), installFile)); err != nil && !os.IsNotExist(err) {
 			p.logger.Warn("the install marker could not be removed", "error", err)
@@ -390,6 +389,23 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	defer p.mu.Unlock()
 	p.openAt(after)
 	return false
+}
+
+// cannotOpen closes a partition that can not be opened. A full disk is waited for instead: it ends without anyone looking
+// after this partition.
+func (p *Partition) cannotOpen(what string, err error) (again bool) {
+	reason := what + err.Error()
+	if !durable.NoRoom(err) {
+		p.close(reason)
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason == "" {
+		p.logger.Error("opening waits for room on the disk", "reason", reason)
+	}
+	p.setState(StateOpening, reason)
+	return true
 }
 
 func (p *Partition) beginEpoch(epoch int32) error {

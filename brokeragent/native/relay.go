@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -176,12 +177,21 @@ func (b *Broker) CommitHere(ctx context.Context, group string, commits []control
 		}
 		answer.Offsets[i].Code, waits[i] = code, wait
 	}
+	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(b.cfg.Limits.ParkFor))
+	defer cancel()
 	for i, wait := range waits {
 		if wait == nil {
 			continue
 		}
-		if err := wait(ctx); err != nil {
+		err := wait(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return control.OffsetsAnswer{Code: kerr.CoordinatorLoadInProgress.Code} // a full disk: ask again (R27 v)
+		}
+		if err != nil {
 			answer.Offsets[i].Code = kerr.KafkaStorageError.Code
+			if p := b.partition(key{commits[i].TopicID, commits[i].Partition}); p != nil {
+				p.checkStorage()
+			}
 		}
 	}
 	return answer

@@ -22,6 +22,7 @@ type agentCmd struct {
 	LimitIn          protocol.ByteSize `help:"Bytes a second of all copies into this broker; 0 is no limit." default:"0"`
 	LimitOut         protocol.ByteSize `help:"Bytes a second of all copies out of this broker; 0 is no limit." default:"0"`
 	MaxTransfers     int               `help:"Copies at once, in each direction." default:"2"`
+	DiskFloor        protocol.ByteSize `help:"Bytes that copies leave free, for the partitions this broker owns." default:"64MiB"`
 	SegmentSize      protocol.ByteSize `help:"Size at which a log begins a new segment." default:"128MiB"`
 	TrashRetention   time.Duration     `help:"How long former copies are kept." default:"24h"`
 	ParkFor          time.Duration     `help:"How long a produce request is held while its partition is frozen." default:"1s"`
@@ -41,7 +42,7 @@ func (c *agentCmd) Run(ctx context.Context, all *cli) error {
 	}
 	config := brokeragent.Config{BrokerID: c.ID, NodeID: c.NodeID, Rack: c.Rack, KafkaListen: c.KafkaListen, KafkaAdvertise: c.KafkaAdvertise,
 		ControlListen: c.ControlListen, ControlAdvertise: c.ControlAdvertise, Data: c.Data, Token: token, AllowUnfenced: c.AllowUnfenced,
-		LimitInPerSec: float64(c.LimitIn), LimitOutPerSec: float64(c.LimitOut), MaxTransfers: c.MaxTransfers, Version: versionText(), Logger: logger,
+		LimitInPerSec: float64(c.LimitIn), LimitOutPerSec: float64(c.LimitOut), MaxTransfers: c.MaxTransfers, DiskFloorBytes: int64(c.DiskFloor), Version: versionText(), Logger: logger,
 		Log:    seglog.Options{SegmentBytes: int64(c.SegmentSize)},
 		Limits: native.Limits{ParkFor: c.ParkFor, FreezeLease: c.FreezeLease, MaxFreeze: c.MaxFreeze, TrashRetention: c.TrashRetention}}
 	if err := config.Validate(); err != nil {

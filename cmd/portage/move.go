@@ -23,6 +23,7 @@ import (
 type moveCmd struct {
 	Start  moveStartCmd  `cmd:"" help:"Move one partition to another broker."`
 	Status moveStatusCmd `cmd:"" help:"Show where a move is and what blocks it."`
+	Tune   moveTuneCmd   `cmd:"" help:"Change the pace of a running move, or force its cutover."`
 	Cancel moveCancelCmd `cmd:"" help:"Cancel a move; before its commit everything is restored."`
 }
 
@@ -212,6 +213,39 @@ func (c *moveStatusCmd) Run(ctx context.Context) error {
 		return printJSON(view)
 	}
 	fmt.Println(view.line())
+	return nil
+}
+
+type moveTuneCmd struct {
+	moveRef
+	Limit *protocol.ByteSize `help:"Bytes a second of the copy; 0 lifts the limit."`
+	Force bool               `help:"Accept a freeze longer than the limit."`
+	temporalFlags
+}
+
+// Run changes a running move.
+func (c *moveTuneCmd) Run(ctx context.Context) error {
+	change := protocol.Tune{Limit: c.Limit, By: whoami()}
+	if c.Force {
+		change.Force = &c.Force
+	}
+	if change.Limit == nil && change.Force == nil {
+		return &exitError{exitUsage, errors.New("nothing to change: give --limit or --force")}
+	}
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: c.id(), UpdateName: protocol.UpdateTune, Args: []any{change},
+		WaitForStage: client.WorkflowUpdateStageCompleted})
+	if err != nil {
+		return notFound(err, c.Partition)
+	}
+	if err := handle.Get(ctx, nil); err != nil {
+		return outcome(err)
+	}
+	fmt.Println(c.Partition, "goes on with the new settings")
 	return nil
 }
 

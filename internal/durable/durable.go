@@ -4,9 +4,14 @@ package durable
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"portage/internal/faults"
 )
 
 // WriteFile replaces path with content.
@@ -54,14 +59,61 @@ func ReadJSON(path string, v any) error {
 	return nil
 }
 
+// Datasync makes a file's bytes, and the size needed to read them, durable. After an error nothing may be assumed of what
+// was written, and a second call would not say so: it is never retried.
+func Datasync(f *os.File) error {
+	err := faults.Fail("fdatasync")
+	if err == nil {
+		err = datasync(f)
+	}
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", f.Name(), os.NewSyscallError("fdatasync", err))
+	}
+	return nil
+}
+
+func datasync(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var syncErr error
+	err = conn.Control(func(fd uintptr) {
+		for {
+			// An interrupted call has reported nothing and may be made again; any other error is final.
+			if syncErr = unix.Fdatasync(int(fd)); syncErr != unix.EINTR {
+				return
+			}
+		}
+	})
+	return errors.Join(err, syncErr)
+}
+
+// Settle has the next reads of f come from the disk: what a killed process wrote and never made durable is shown from now
+// on, and after a failed sync the page cache may show bytes that never got there. sync is Datasync, or a test's.
+func Settle(f *os.File, sync func(*os.File) error) error {
+	if err := sync(f); err != nil {
+		return err
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Where the file system has no such advice, it has no such cache either.
+	return conn.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) })
+}
+
+// NoRoom reports whether an error says that the disk, or a quota on it, is full: something that ends by itself once there
+// is room again.
+func NoRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
 // SyncDir makes renames, creations and removals in dir durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	return d.Sync()
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Rename moves a file or folder and makes both parents durable.

@@ -22,10 +22,11 @@ type faultctl struct {
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu     sync.Mutex // guards everything below
-	armed  []*halt
-	losing []*lostReply
-	seen   map[string]int // "b1 freeze.before": how often
+	mu      sync.Mutex // guards everything below
+	armed   []*halt
+	losing  []*lostReply
+	failing map[string]string // "b1 fdatasync": the error every such call reports
+	seen    map[string]int    // "b1 freeze.before": how often
 }
 
 // halt is one armed point. The first process of its name that reaches the point stops there.
@@ -47,7 +48,7 @@ func newFaultctl(t testing.TB) *faultctl {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &faultctl{socket: filepath.Join(dir, "faults"), seen: map[string]int{}}
+	c := &faultctl{socket: filepath.Join(dir, "faults"), seen: map[string]int{}, failing: map[string]string{}}
 	if c.listener, err = net.Listen("unix", c.socket); err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +94,9 @@ func (c *faultctl) serve() {
 
 // decide answers one question; then, when not nil, is to be closed once the answer was given.
 func (c *faultctl) decide(kind, name, process string, pid int) (answer string, then chan struct{}) {
+	if kind == "call" {
+		return c.failure(process, name), nil
+	}
 	reached.add(kind, name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,6 +119,23 @@ func (c *faultctl) decide(kind, name, process string, pid int) (answer string, t
 		}
 	}
 	return "go", nil
+}
+
+func (c *faultctl) failure(process, call string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errno := c.failing[process+" "+call]
+	if errno != "" {
+		c.seen[process+" call "+call]++
+	}
+	return errno
+}
+
+// Fail has every such call of that process report an error ("EIO", "ENOSPC") until errno is "".
+func (c *faultctl) Fail(process, call, errno string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing[process+" "+call] = errno
 }
 
 // Arm has the first process of that name that reaches the point stop there, with all its threads.

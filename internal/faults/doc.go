@@ -6,6 +6,8 @@
 // whole process stands still at exactly that instruction until it is killed or continued from outside. The test
 // therefore knows which points were reached, and can fail on one that no run reached.
 //
+// A call to the operating system can be made to fail (Fail), which stands for a disk that reports errors.
+//
 // Rules are switched off with PORTAGE_RULES_OFF=R7,R16 or, in process, with SetRule; a test named after a rule runs its
 // story twice and must see the harm in the second run.
 package faults

@@ -11,5 +11,9 @@ func Point(string) {}
 // LoseReply reports whether the reply of the named call is to be dropped after the call took effect.
 func LoseReply(string) bool { return false }
 
+// Fail is an error that the named call to the operating system is to report in place of being made; always nil in the
+// product.
+func Fail(string) error { return nil }
+
 // Enforced reports whether a safety rule ("R7") is in force; always true in the product.
 func Enforced(string) bool { return true }

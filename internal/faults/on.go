@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Built reports whether this binary carries crash points.
@@ -53,6 +55,18 @@ func Point(name string) {
 
 // LoseReply reports whether the reply of the named call is to be dropped after the call took effect.
 func LoseReply(name string) bool { return ask("reply", name) == "lose" }
+
+// Fail is an error that the named call to the operating system is to report in place of being made, nil to make it.
+func Fail(name string) error {
+	switch errno := ask("call", name); errno {
+	case "EIO":
+		return unix.EIO
+	case "ENOSPC":
+		return unix.ENOSPC
+	default:
+		return nil
+	}
+}
 
 // ask opens one short connection per question: "<kind> <name> <process> <pid>\n" → one word.
 func ask(kind, name string) string {

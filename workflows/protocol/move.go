@@ -145,9 +145,10 @@ type ClaimArgs struct {
 // StepArgs is the input of every later activity of a move. Round rises each time the workflow repeats a phase under one
 // claim, so that tokens keep rising (R16).
 type StepArgs struct {
-	Claim Claim     `json:"claim"`
-	Input MoveInput `json:"input"`
-	Round int32     `json:"round"`
+	Claim   Claim     `json:"claim"`
+	Attempt int       `json:"attempt"` // of the claim, from 1
+	Input   MoveInput `json:"input"`
+	Round   int32     `json:"round"`
 }
 
 // CopyResult is what the copy reached.
@@ -207,6 +208,19 @@ type AbortArgs struct {
 // AbortResult says who won: an abort that comes too late finds the move committed.
 type AbortResult struct {
 	Committed bool `json:"committed"`
+}
+
+// Tune is the update that changes a running move. What is absent stays as it is.
+type Tune struct {
+	Limit *ByteSize `json:"limit,omitempty"` // the pace of the copy; 0 lifts it
+	Force *bool     `json:"force,omitempty"` // accept an expected freeze above the limit
+	By    string    `json:"by,omitempty"`
+}
+
+// PaceArgs is the input of the Pace activity.
+type PaceArgs struct {
+	Claim Claim    `json:"claim"`
+	Limit ByteSize `json:"limit"`
 }
 
 // Progress is the signal activities send when what people see should change: blocked, unblocked, or another tenth copied.

@@ -16,9 +16,11 @@ const (
 	ActivityCommit  = "Commit"
 	ActivityFinish  = "Finish"
 	ActivityAbort   = "Abort"
+	ActivityPace    = "Pace"
 
 	QueryStatus    = "Status"
 	SignalProgress = "progress"
+	UpdateTune     = "tune"
 )
 
 // Search attributes, registered by the worker at its start.

@@ -1,6 +1,18 @@
 package offsets
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"portage/internal/durable"
+)
+
+// retryFull is the pause before queued frames are tried again on a full disk.
+const retryFull = time.Second
+
+// errFull says that the disk had no room for frames and that the journal is as it was before.
+var errFull = errors.New("no room for committed offsets")
 
 // flushLoop writes and fsyncs what has been queued; everything queued meanwhile shares the next round.
 func (t *Table) flushLoop() {
@@ -33,14 +45,15 @@ func (t *Table) flush() {
 	if failed != nil || len(frames) == 0 {
 		return
 	}
-	var err error
-	if compacted != nil {
-		err = t.rewrite(compacted)
-	} else {
-		err = t.append(frames)
-	}
+	err := t.store(compacted, frames)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if errors.Is(err, errFull) {
+		// Not a failed disk: whoever waits for these frames waits on, in their order, until there is room.
+		t.pending = append(frames, t.pending...)
+		time.AfterFunc(retryFull, t.poke)
+		return
+	}
 	if err != nil {
 		t.fail(err)
 		return
@@ -49,12 +62,26 @@ func (t *Table) flush() {
 	t.broadcast()
 }
 
-// append and rewrite run under ioMu.
+// store, append and rewrite run under ioMu.
+func (t *Table) store(compacted, frames []byte) error {
+	if compacted == nil {
+		return t.append(frames)
+	}
+	err := t.rewrite(compacted)
+	if errors.Is(err, errFull) {
+		return t.append(frames) // there may be room for a few frames where there is none for a second journal
+	}
+	return err
+}
+
 func (t *Table) append(frames []byte) error {
 	if _, err := t.file.WriteAt(frames, t.size); err != nil {
 		// What was written of them was never acknowledged and must not come to light at the next Open.
 		if cut := t.file.Truncate(t.size); cut != nil {
 			return fmt.Errorf("%w; then: %w", err, cut)
+		}
+		if durable.NoRoom(err) {
+			return fmt.Errorf("%w: %w", errFull, err)
 		}
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"portage/internal/durable"
 )
 
 // JournalFile is the journal's name in the partition's directory.
@@ -59,7 +59,12 @@ func replaceJournal(dir string, payload []byte, sync func(*os.File) error) (f *o
 		err = os.Rename(temp, path)
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = durable.SyncDir(dir)
+	} else {
+		_ = os.Remove(temp)
+		if durable.NoRoom(err) { // the journal that was there still is
+			err = fmt.Errorf("%w: %w", errFull, err)
+		}
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("replace %s: %w", path, errors.Join(err, f.Close()))
@@ -78,36 +83,11 @@ func WriteSnapshotFile(dir string, snapshot []byte) error {
 	if err := s.applySnapshot(payload); err != nil {
 		return err
 	}
-	f, _, err := replaceJournal(dir, payload, fdatasync)
+	f, _, err := replaceJournal(dir, payload, durable.Datasync)
 	if err != nil {
 		return err
 	}
 	return f.Close()
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-func fdatasync(f *os.File) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var syncErr error
-	err = conn.Control(func(fd uintptr) {
-		for {
-			// An interrupted call has reported nothing and may be made again; any other error is final.
-			if syncErr = unix.Fdatasync(int(fd)); syncErr != unix.EINTR {
-				return
-			}
-		}
-	})
-	return errors.Join(err, os.NewSyscallError("fdatasync", syncErr))
 }
 
 // openJournal opens or creates the journal and cuts its torn tail.
@@ -136,16 +116,7 @@ func openJournal(dir string, sync func(*os.File) error) (f *os.File, s state, si
 }
 
 func recoverJournal(f *os.File, sync func(*os.File) error) (s state, good, size int64, err error) {
-	// What a killed process wrote and never fsynced is answered from now on. Then it is read from the disk: after a failed
-	// fsync the page cache may show bytes that never got there.
-	if err := sync(f); err != nil {
-		return s, 0, 0, err
-	}
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return s, 0, 0, err
-	}
-	if err := conn.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) }); err != nil {
+	if err := durable.Settle(f, sync); err != nil { // what is read from now on is answered, so it comes from the disk
 		return s, 0, 0, err
 	}
 	if s, good, size, err = load(f.Name()); err != nil || good == size {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"portage/internal/durable"
 )
 
 // ErrClosed is returned by calls after Close.
@@ -60,7 +62,7 @@ func OpenWith(dir string, opts Options) (*Table, error) {
 		opts.CompactBytes = 1 << 20
 	}
 	if opts.syncFile == nil {
-		opts.syncFile = fdatasync
+		opts.syncFile = durable.Datasync
 	}
 	file, s, size, rec, err := openJournal(dir, opts.syncFile)
 	if err != nil {
@@ -111,10 +113,15 @@ func (t *Table) Delete(group string) (wait func(context.Context) error) {
 
 // usable runs under mu.
 func (t *Table) usable() error {
-	if t.failed == nil && t.closed {
+	switch {
+	case t.failed != nil:
+		return t.failed
+	case t.closed:
 		return ErrClosed
+	case int64(len(t.pending)) > t.opts.CompactBytes:
+		return errFull // the disk has been full for long; what is queued already is enough to remember
 	}
-	return t.failed
+	return nil
 }
 
 // journal queues a payload; it runs under mu, so the journal has the order of the stamps.
@@ -122,11 +129,16 @@ func (t *Table) journal(payload []byte) func(context.Context) error {
 	t.pending = appendFrame(t.pending, payload)
 	t.seq++
 	seq := t.seq
+	t.poke()
+	return func(ctx context.Context) error { return t.wait(ctx, seq) }
+}
+
+// poke asks for a flush; it never blocks.
+func (t *Table) poke() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
-	return func(ctx context.Context) error { return t.wait(ctx, seq) }
 }
 
 func (t *Table) wait(ctx context.Context, seq int64) error {
@@ -190,7 +202,9 @@ func (t *Table) Replace(snapshot []byte) error {
 	}
 	next.counter = max(next.counter, t.state.counter)
 	// Under mu, although it is disk I/O: no commit may be stamped between the old contents and the new.
-	if err := t.rewrite(next.encodeSnapshot()); err != nil {
+	if err := t.rewrite(next.encodeSnapshot()); errors.Is(err, errFull) {
+		return err
+	} else if err != nil {
 		t.fail(err)
 		return t.failed
 	}

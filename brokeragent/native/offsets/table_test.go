@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portage/internal/durable"
 )
 
 func open(t *testing.T, dir string, opts Options) *Table {
@@ -211,7 +213,7 @@ func TestAFailedSyncEndsTheTableForGood(t *testing.T) {
 		if fails.Load() {
 			return broken
 		}
-		return fdatasync(f)
+		return durable.Datasync(f)
 	}})
 	commit(t, table, 1, "a", 1)
 	fails.Store(true)

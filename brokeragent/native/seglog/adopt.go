@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"portage/internal/durable"
 )
 
 // Adopt turns the closed log at logDir, a retired copy, into a staging at dir, so that a move back copies only what
@@ -29,7 +31,7 @@ func Adopt(logDir, dir string, id Identity, opts Options) (*Staging, error) {
 		return nil, fmt.Errorf("adopt retired copy: %w", err)
 	}
 	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(logDir)} {
-		if err := syncDir(parent); err != nil {
+		if err := durable.SyncDir(parent); err != nil {
 			return nil, err
 		}
 	}
@@ -48,5 +50,5 @@ func makeDirDurable(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 		return err
 	}
-	return syncDir(parent)
+	return durable.SyncDir(parent)
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"portage/internal/durable"
 )
 
 // Create makes the empty log of a partition that never had one. It refuses a directory that holds anything (R5).
@@ -40,7 +42,7 @@ func CreateAt(dir string, id Identity, start int64, opts Options) (*Log, error) 
 		if err := writeSynced(filepath.Join(making, metaFile), encodeJSON(meta{1, id, start})); err != nil {
 			return err
 		}
-		if err := syncDir(making); err != nil {
+		if err := durable.SyncDir(making); err != nil {
 			return err
 		}
 		// An empty directory gives way; one that filled up in the meantime does not.
@@ -50,7 +52,7 @@ func CreateAt(dir string, id Identity, start int64, opts Options) (*Log, error) 
 		if err := renameNoReplace(making, dir); err != nil {
 			return err
 		}
-		return syncDir(filepath.Dir(dir))
+		return durable.SyncDir(filepath.Dir(dir))
 	}()
 	if err != nil {
 		return nil, fmt.Errorf("create log of %s: %w", id, errors.Join(err, f.Close()))

@@ -8,62 +8,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"portage/internal/durable"
 )
-
-// fdatasync makes a file's bytes, and the size needed to read them, durable.
-func fdatasync(f *os.File) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var syncErr error
-	err = conn.Control(func(fd uintptr) {
-		for {
-			// An interrupted call has reported nothing and may be made again; any other error is final.
-			if syncErr = unix.Fdatasync(int(fd)); syncErr != unix.EINTR {
-				return
-			}
-		}
-	})
-	if err == nil && syncErr != nil {
-		err = os.NewSyscallError("fdatasync", syncErr)
-	}
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", f.Name(), err)
-	}
-	return nil
-}
-
-// settle has the next reads of f come from the disk. After a failed fsync the page cache may show bytes that never got
-// there, and a second fsync would not say so.
-func settle(f *os.File, sync func(*os.File) error) error {
-	if err := sync(f); err != nil {
-		return err
-	}
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	// Where the file system has no such advice, it has no such cache either.
-	return conn.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), 0, 0, unix.FADV_DONTNEED) })
-}
-
-// syncDir makes the entries of a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
 
 // writeDurable replaces a file by one rename: readers and crashes see the old contents or the new, never a part.
 func writeDurable(path string, data []byte) error {
 	if err := replaceFile(path, data); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return durable.SyncDir(filepath.Dir(path))
 }
 
 // replaceFile is writeDurable for a caller that fsyncs the directory itself, after several files.

@@ -52,11 +52,11 @@ func put(t *testing.T, l *Log, batches ...[]byte) Appended {
 		}
 		first.Next = a.Next
 	}
-	durable(t, l, first.Next)
+	makeDurable(t, l, first.Next)
 	return first
 }
 
-func durable(t *testing.T, l *Log, end int64) {
+func makeDurable(t *testing.T, l *Log, end int64) {
 	t.Helper()
 	if err := l.WaitDurable(context.Background(), end); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"portage/internal/durable"
 )
 
 // InstallInfo is what the source reported under its freeze.
@@ -58,9 +60,9 @@ func (s *Staging) install(target string, in InstallInfo) (_ *Log, err error) {
 	s.segs = nil
 	s.mu.Unlock()
 	from, to := filepath.Dir(s.dir), filepath.Dir(target)
-	err = syncDir(to)
+	err = durable.SyncDir(to)
 	if err == nil && from != to {
-		err = syncDir(from)
+		err = durable.SyncDir(from)
 	}
 	active := segs[len(segs)-1]
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"portage/brokeragent/native/recordbatch"
 	"portage/brokeragent/native/recordbatch/batchtest"
+	"portage/internal/durable"
 )
 
 func TestWhatIsAppendedIsReadBackAlsoAfterReopening(t *testing.T) {
@@ -97,7 +98,7 @@ func TestGroupCommitServesManyWritersWithFewSyncs(t *testing.T) {
 	opts := Options{SegmentBytes: 20000, syncFile: func(f *os.File) error {
 		syncs.Add(1)
 		time.Sleep(time.Millisecond)
-		return fdatasync(f)
+		return durable.Datasync(f)
 	}}
 	l := create(t, opts)
 	const writers, each = 16, 30
@@ -178,7 +179,7 @@ func TestReadersNeverSeeWhatIsNotDurableNorAGap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	durable(t, l, n)
+	makeDurable(t, l, n)
 	close(done)
 	wg.Wait()
 }
@@ -190,7 +191,7 @@ func TestAFailedSyncEndsTheLogForGood(t *testing.T) {
 		if fails.Load() {
 			return broken
 		}
-		return fdatasync(f)
+		return durable.Datasync(f)
 	}}
 	l := create(t, opts)
 	fill(t, l, 2, 0)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"portage/brokeragent/native/recordbatch"
+	"portage/internal/durable"
 )
 
 // Recovery says what Open found and did.
@@ -170,7 +171,7 @@ func (l *Log) openActive(base int64, rec *Recovery) (_ *segment, err error) {
 		}
 	}()
 	// What a killed process wrote and never fsynced is shown from now on (R25).
-	if err := settle(f, l.opts.syncFile); err != nil {
+	if err := durable.Settle(f, l.opts.syncFile); err != nil {
 		return nil, err
 	}
 	t, damage, err := scan(f, base, l.opts.IndexIntervalBytes)

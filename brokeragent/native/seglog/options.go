@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"portage/internal/durable"
 )
 
 // Options tune a log. The zero value is ready for production.
@@ -39,7 +41,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.syncFile == nil {
-		o.syncFile = fdatasync
+		o.syncFile = durable.Datasync
 	}
 	return o
 }

@@ -32,7 +32,7 @@ func TestEpochRule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		durable(t, l, a.Next)
+		makeDurable(t, l, a.Next)
 	}
 	begin(2)
 	write(2)

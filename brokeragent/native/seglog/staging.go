@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"portage/brokeragent/native/recordbatch"
+	"portage/internal/durable"
 )
 
 // Staging is the copy of a log that is being made at the destination of a move. Its directory has the layout of a log
@@ -122,7 +123,7 @@ func (s *Staging) rescan(base int64) (_ *stagedSegment, err error) {
 		return nil, err
 	}
 	if !indexed { // an index is written after the fsync of what it describes
-		if err := settle(f, s.opts.syncFile); err != nil {
+		if err := durable.Settle(f, s.opts.syncFile); err != nil {
 			return nil, err
 		}
 	}

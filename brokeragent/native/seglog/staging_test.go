@@ -12,6 +12,7 @@ import (
 
 	"portage/brokeragent/native/recordbatch"
 	"portage/brokeragent/native/recordbatch/batchtest"
+	"portage/internal/durable"
 )
 
 func stage(t *testing.T, dir string, opts Options) *Staging {
@@ -373,7 +374,7 @@ func TestAFailedSyncOfTheCopyKeepsOnlyWhatWasSynced(t *testing.T) {
 		if fails {
 			return broken
 		}
-		return fdatasync(f)
+		return durable.Datasync(f)
 	}
 	l := create(t, Options{})
 	fill(t, l, 3, 0)

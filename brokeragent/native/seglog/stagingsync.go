@@ -3,6 +3,8 @@ package seglog
 import (
 	"context"
 	"fmt"
+
+	"portage/internal/durable"
 )
 
 // Sync makes everything staged durable: files that grew since the last time, and their directory entries.
@@ -45,7 +47,7 @@ func (s *Staging) syncEntries() error {
 	if !s.dirDirty {
 		return nil
 	}
-	if err := syncDir(s.dir); err != nil {
+	if err := durable.SyncDir(s.dir); err != nil {
 		return s.fail(err)
 	}
 	s.dirDirty = false

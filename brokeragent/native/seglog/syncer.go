@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"portage/internal/durable"
 )
 
 // sealJob is what is left to do for a segment that was rolled: its index, the producer snapshot at its end, and the
@@ -108,7 +110,7 @@ func (l *Log) seal(jobs []sealJob) error {
 			l.opts.Logger.Warn("close sealed segment", "log", l.id.String(), "segment", job.seg.base, "err", err)
 		}
 	}
-	if err := syncDir(l.dir); err != nil {
+	if err := durable.SyncDir(l.dir); err != nil {
 		return fmt.Errorf("sync directory of %s: %w", l.id, err)
 	}
 	return nil
