@@ -29,7 +29,7 @@ func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace st
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		missing, err := missingAttributes(ctx, c, namespace)
+		missing, err := MissingAttributes(ctx, c, namespace)
 		if err == nil && len(missing) == 0 {
 			return nil
 		}
@@ -48,7 +48,8 @@ func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace st
 	}
 }
 
-func missingAttributes(ctx context.Context, c client.Client, namespace string) (map[string]enums.IndexedValueType, error) {
+// MissingAttributes lists the search attributes that are not registered; an error when one exists as another type.
+func MissingAttributes(ctx context.Context, c client.Client, namespace string) (map[string]enums.IndexedValueType, error) {
 	known, err := c.OperatorService().ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{Namespace: namespace})
 	if err != nil {
 		return nil, err

@@ -34,6 +34,8 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Run a whole fleet on this machine and move partitions under load."`
 	Move    moveCmd    `cmd:"" help:"Start, watch and cancel moves of partitions."`
 	Cluster clusterCmd `cmd:"" help:"Look at the fleet."`
+	Explain explainCmd `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
+	Doctor  doctorCmd  `cmd:"" help:"Check everything a fleet rests on: Temporal, Postgres, agents, disks, moves."`
 
 	Log     logFlags         `embed:"" prefix:"log-"`
 	Version kong.VersionFlag `help:"Print the version."`

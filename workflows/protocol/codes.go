@@ -42,6 +42,12 @@ var Codes = map[string]Explanation{
 	"metastore_restored":      {"The row was written on another Postgres timeline or server, so it may lack what was acknowledged since.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
 	"metastore_older":         {"An agent holds a newer row than the metastore, which went back in time.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
 
+	// What an inspection sees from outside.
+	"owner_unreachable":    {"The agent of the partition's owner does not answer, so clients can not write or read there.", "Start the agent of {from}; `portage doctor` shows all that do not answer."},
+	"temporal_unreachable": {"Temporal does not answer, so moves stand still; what is open serves on.", "Bring Temporal back, or correct --temporal-address."},
+	"no_worker":            {"No worker takes up the steps of moves.", "Start one with `portage worker`."},
+	"claim_orphaned":       {"A move left its claim on the partition, and its workflow run is closed; the partition serves on.", "Start the next move, which releases the claim: `portage move start {partition} --to BROKER`."},
+
 	// What refuses a move: it ends, and everything is as it was.
 	"unknown_topic":          {"There is no topic by this name.", "Check the name."},
 	"unknown_partition":      {"The topic has no such partition, or it was deleted.", "Check the number."},

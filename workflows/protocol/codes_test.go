@@ -24,7 +24,7 @@ var givers = map[string]int{"Errorf": 0, "refused": 0, "object": 0, "block": 1, 
 // Every code that the sources give is explained: named constants (Code...), and texts where a code is given.
 func TestEveryCodeOfTheSourcesIsListed(t *testing.T) {
 	found := map[string]string{}
-	for _, dir := range []string{"activities", "brokeragent", "cmd", "metastore", "planner", "worker", "workflows"} {
+	for _, dir := range []string{"activities", "brokeragent", "cmd", "internal/inspect", "metastore", "planner", "worker", "workflows"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
