@@ -147,7 +147,8 @@ func (m *Moves) objections(ctx context.Context, args protocol.ClaimArgs) error {
 func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
 	in := args.Input
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: "move", Topic: in.Topic, Partition: *in.Partition, To: in.To,
-		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason})
+		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason,
+		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor()})
 	if err != nil {
 		return protocol.Claim{}, err
 	}
@@ -201,6 +202,7 @@ const copyPoll = time.Second
 // the copy is started again and resumes by digest. The source dies: the destination waits for it, visibly.
 func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
 	teller := newTeller(m, ctx)
+	var quiet silence
 	status, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (control.SessionStatus, error) {
 		source, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
@@ -218,6 +220,9 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 			}
 			if status.State == control.CopyWaiting && status.Blocked == control.CodeSourceAway {
 				if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
+					return status, lost
+				}
+				if lost := m.lost(ctx, &quiet, args); lost != nil {
 					return status, lost
 				}
 				if now, _, err := m.brokers(ctx, args.Claim); err == nil && now.ControlURL != source.ControlURL {
@@ -273,6 +278,7 @@ func (m *Moves) stillClaimed(ctx context.Context, c protocol.Claim) error {
 // source dies: its next process opens at a higher version, so the freeze is asked for again. The destination dies: the
 // lease ends and the move starts over; what was copied stays.
 func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protocol.Evidence, error) {
+	var quiet silence
 	return patiently(ctx, m, protocol.CodeParticipantUnreachable, func(ctx context.Context) (protocol.Evidence, error) {
 		var e protocol.Evidence
 		row, err := m.Store.ReadAssignment(ctx, args.Claim.TopicID, args.Claim.Partition)
@@ -293,7 +299,7 @@ func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protoco
 			return e, errChanged // the row changed since it was read (a restarted source opened): read it again
 		}
 		if err != nil {
-			return e, err
+			return e, m.orLost(ctx, &quiet, args.StepArgs, err)
 		}
 		faults.Point("cutover.frozen")
 		drained, err := m.Agents.Drain(ctx, target.ControlURL, control.DrainRequest{Order: order, SourceURL: source.ControlURL, Freeze: frozen})
@@ -301,7 +307,7 @@ func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protoco
 			return e, errChanged
 		}
 		if err != nil {
-			return e, err
+			return e, m.orLost(ctx, &quiet, args.StepArgs, err)
 		}
 		faults.Point("cutover.after")
 		return protocol.Evidence{Version: frozen.Version, FrozenEnd: frozen.FrozenEnd, InstalledEnd: drained.InstalledEnd, InstalledVersion: drained.Version,
@@ -400,7 +406,9 @@ func (m *Moves) Abort(ctx context.Context, args protocol.AbortArgs) (protocol.Ab
 		faults.Point("abort.before")
 		_, err := m.Store.AbortMove(ctx, args.Claim.MoveID, m.ControllerID, args.Reason)
 		if _, missing := metastore.RefusedWith(err, metastore.CodeUnknownMove); missing {
-			return protocol.AbortResult{}, nil // it never came to a claim
+			// It never came to a claim, or the claim is still on its way: then it must find the id dead (R7).
+			err := m.bury(ctx, args)
+			return protocol.AbortResult{}, err
 		}
 		if _, committed := metastore.RefusedWith(err, metastore.CodeMoveCommitted); committed {
 			return protocol.AbortResult{Committed: true}, nil
@@ -412,6 +420,15 @@ func (m *Moves) Abort(ctx context.Context, args protocol.AbortArgs) (protocol.Ab
 		m.restore(ctx, args)
 		return protocol.AbortResult{}, nil
 	})
+}
+
+// bury ends a move id that has claimed nothing. A claim that came first after all is aborted by the next attempt.
+func (m *Moves) bury(ctx context.Context, args protocol.AbortArgs) error {
+	err := m.Store.BuryMove(ctx, args.Claim.MoveID, args.Claim.Topic, args.Claim.Partition, args.Claim.To, m.ControllerID, args.Reason)
+	if _, claimed := metastore.RefusedWith(err, metastore.CodeAlreadyMoving); claimed {
+		return errChanged
+	}
+	return err
 }
 
 // restore hints both sides at the aborted row. What it does not reach, the agents do by themselves.
@@ -453,6 +470,10 @@ const roundTokens = 100_000
 
 func (m *Moves) order(ctx context.Context, args protocol.StepArgs, phase int32) control.Order {
 	c := args.Claim
+	if args.Round > 0 && phase < control.PhaseCutover {
+		// The agents may have seen this claim's cutover: from the first repeated phase on the rounds alone order the steps.
+		phase = control.PhaseCutover
+	}
 	return control.Order{
 		Authority: control.Authority{ControllerEpoch: c.ControllerEpoch, ControllerID: c.ControllerID,
 			Token: control.Token{Version: c.Version, Phase: phase, Attempt: args.Round*roundTokens + activity.GetInfo(ctx).Attempt}},

@@ -207,7 +207,7 @@ func (a *Agent) register(ctx context.Context) error {
 	}
 	for {
 		fleet, err := a.store.RegisterBroker(ctx, metastore.Registration{ID: a.cfg.BrokerID, NodeID: a.cfg.NodeID, ControlURL: a.ControlURL(), ClientHost: host,
-			ClientPort: int32(port), Rack: a.cfg.Rack, FleetID: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process})
+			ClientPort: int32(port), Rack: a.cfg.Rack, FleetID: a.root.fleet(), Storage: a.root.identity.Storage, Process: a.process, PromoteFence: a.native.PromoteFence()})
 		if err == nil {
 			if err := a.root.bindFleet(fleet); err != nil {
 				return err

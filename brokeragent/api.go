@@ -50,6 +50,7 @@ func (a *Agent) routes() map[string]func(http.ResponseWriter, *http.Request) err
 		"POST /v1/moves/{id}/copy":              answering(a.startCopy),
 		"POST /v1/moves/{id}/freeze":            answering(a.freeze),
 		"POST /v1/moves/{id}/drain":             answering(a.drain),
+		"POST /v1/moves/{id}/promote":           answering(a.promote),
 		"POST /v1/moves/{id}/look":              answering(a.look),
 		"POST /v1/moves/{id}/abandon":           answering(a.abandon),
 		"POST /v1/moves/{id}/limit":             a.serveLimit,

@@ -149,6 +149,9 @@ func (s *session) catchUp(ctx context.Context, req control.CopyRequest) (copied 
 	if err != nil {
 		return 0, err
 	}
+	if err := s.saw(list); err != nil {
+		return 0, err
+	}
 	if copied, err = s.pull(ctx, list, s.limit); err != nil {
 		return copied, err
 	}

@@ -71,6 +71,7 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 			if err == nil {
 				counter = raised
 				a.native.NotePrimaryRead(began, counter)
+				a.renewFences(ctx, began)
 				reports.done(loads)
 			}
 		}
@@ -94,4 +95,18 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// renewFences asks, after an acknowledged heartbeat, which partitions may go on under their write fence (R2). An answer that
+// does not come renews nothing.
+func (a *Agent) renewFences(ctx context.Context, began native.Boottime) {
+	if !a.native.Fences() {
+		return
+	}
+	confirmed, err := a.store.ReadFenced(ctx, a.cfg.BrokerID)
+	if err != nil {
+		a.logger.Warn("the write fences were not renewed", "error", err)
+		return
+	}
+	a.native.RenewFences(began, confirmed)
 }

@@ -129,7 +129,7 @@ func TestOpenAPISchemasAreTheGoTypes(t *testing.T) {
 	file := readOpenAPI(t)
 	types := map[string]reflect.Type{}
 	for _, v := range []any{control.EnsureRequest{}, control.EnsureAnswer{}, control.CopyRequest{}, control.SessionStatus{}, control.FreezeRequest{}, control.FreezeAnswer{},
-		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PartitionStatus{}, control.AgentStatus{}, control.Listing{},
+		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PromoteRequest{}, control.PromoteAnswer{}, control.PartitionStatus{}, control.AgentStatus{}, control.Listing{},
 		control.OffsetsRequest{}, control.OffsetsAnswer{}, control.PurgeAnswer{}, control.Error{}} {
 		collect(reflect.TypeOf(v), types)
 	}
@@ -206,6 +206,7 @@ func TestOpenAPIOperationsNameTheirTypes(t *testing.T) {
 		"POST /v1/moves/{id}/copy":              {"CopyRequest", "SessionStatus"},
 		"POST /v1/moves/{id}/freeze":            {"FreezeRequest", "FreezeAnswer"},
 		"POST /v1/moves/{id}/drain":             {"DrainRequest", "DrainAnswer"},
+		"POST /v1/moves/{id}/promote":           {"PromoteRequest", "PromoteAnswer"},
 		"POST /v1/moves/{id}/look":              {"LookRequest", "PartitionStatus"},
 		"POST /v1/moves/{id}/abandon":           {"AbandonRequest", ""},
 		"GET /v1/moves/{id}":                    {"", "SessionStatus"},

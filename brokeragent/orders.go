@@ -137,7 +137,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 	if list.FrozenVersion != req.Freeze.Version || list.Process != req.Freeze.Process || list.HighWatermark != req.Freeze.FrozenEnd {
 		return none, control.Errorf(control.CodeNotFrozen, "%s/%d is not frozen at version %d any more: freeze it again", req.Topic, req.Partition, req.Freeze.Version)
 	}
-	tail, err := s.pull(ctx, list, nil)
+	tail, err := s.pullBesideLook(ctx, list)
 	if err != nil {
 		return none, err
 	}

@@ -22,6 +22,8 @@ func (a *Agent) serveSession(w http.ResponseWriter, r *http.Request) error {
 	defer timer.Stop()
 	for {
 		status, changed := s.snapshot()
+		status.Copy = s.evidence()
+		status.Installed = status.Installed || a.native.InstalledOf(s.record.Subject) != nil
 		if status.Seq > seq {
 			return writeJSON(w, status)
 		}

@@ -39,6 +39,7 @@ type session struct {
 	mismatches int
 	reserved   int64
 	sourceURL  string // where the source was last said to be; it may come back elsewhere
+	seen       *seen  // the last look at the source; nil before the first
 }
 
 // sessionRecord is what sessions/<move id>.json keeps.
@@ -112,8 +113,14 @@ func (s *session) open() (adopted bool, err error) {
 	if err != nil {
 		return adopted, err
 	}
+	before, err := readSeen(dir)
+	if err != nil {
+		_ = staging.Close()
+		return adopted, err
+	}
 	s.mu.Lock()
 	s.staging, s.process = staging, uuid.Nil // nothing is trusted until compared with the source
+	s.seen = before
 	s.mu.Unlock()
 	return adopted, nil
 }

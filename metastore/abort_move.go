@@ -54,7 +54,7 @@ func (s *Store) AbortMoveHolding(ctx context.Context, moveID, by, reason string,
 		}
 		if row != nil && row.Moving() == moveID {
 			after, err = change(ctx, tx, row, auditEntry{action: "abort_move", actor: by, moveID: moveID, reason: reason},
-				"target = NULL, target_storage = NULL, move_id = NULL, last_move = $3", moveID)
+				"target = NULL, target_storage = NULL, move_id = NULL, promote_fence = NULL, last_move = $3", moveID)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package metastore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,8 @@ type Registration struct {
 	FleetID    uuid.UUID // the fleet the data folder is bound to; uuid.Nil before the first registration
 	Storage    uuid.UUID
 	Process    uuid.UUID
+	// PromoteFence is the write fence this process runs with (R2), to the millisecond.
+	PromoteFence time.Duration
 }
 
 // RegisterBroker records an agent's process at its start. A data folder of another fleet, a second storage under the
@@ -54,11 +57,11 @@ func (s *Store) RegisterBroker(ctx context.Context, r Registration) (fleet uuid.
 		} else if err != pgx.ErrNoRows {
 			return err
 		}
-		_, err = tx.Exec(ctx, `INSERT INTO brokers (id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		_, err = tx.Exec(ctx, `INSERT INTO brokers (id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance, promote_fence_ms, promote_fence_process)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $8)
 			ON CONFLICT (id) DO UPDATE SET node_id = $2, control_url = $3, client_host = $4, client_port = $5, rack = $6,
-				process_instance = $8, heartbeat = brokers.heartbeat + 1, heartbeat_at = now()`,
-			r.ID, r.NodeID, r.ControlURL, r.ClientHost, r.ClientPort, r.Rack, r.Storage, r.Process)
+				process_instance = $8, promote_fence_ms = $9, promote_fence_process = $8, heartbeat = brokers.heartbeat + 1, heartbeat_at = now()`,
+			r.ID, r.NodeID, r.ControlURL, r.ClientHost, r.ClientPort, r.Rack, r.Storage, r.Process, r.PromoteFence.Milliseconds())
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,23 @@ type ClaimRequest struct {
 	ControllerEpoch int64 // fences new claims only (R15)
 	RequestedBy     string
 	Reason          string
+	// OnSourceLoss is LossAsk (also when empty), LossAuto or LossNever; PromoteAfter how long the source must be silent before
+	// the copy is promoted, DefaultPromoteAfter when 0. With LossAuto the row is marked, so that the source fences itself (R2).
+	OnSourceLoss string
+	PromoteAfter time.Duration
+}
+
+// DefaultPromoteAfter is twice the default write fence of an agent (60 s).
+const DefaultPromoteAfter = 2 * time.Minute
+
+// normal fills in the defaults of what happens when the source is gone.
+func (r *ClaimRequest) normal() {
+	if r.OnSourceLoss == "" {
+		r.OnSourceLoss = LossAsk
+	}
+	if r.PromoteAfter == 0 {
+		r.PromoteAfter = DefaultPromoteAfter
+	}
 }
 
 // ClaimMove reserves a partition for one move: it sets target and move id and opens the move's row. Everything that can
@@ -31,6 +49,7 @@ type ClaimRequest struct {
 // Everyone dies after it: the row carries the claim, the source serves on, the workflow repeats the claim and finds
 // its own. A claim whose workflow is gone is taken back by AbortMove.
 func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *Move, error) {
+	req.normal()
 	var after *Assignment
 	var move *Move
 	err := s.guarded(ctx, "ClaimMove", func(ctx context.Context, tx pgx.Tx) error {
@@ -93,6 +112,10 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 		case row.Owner == req.To:
 			return &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
 		}
+		fence, err := promoteFence(ctx, tx, req, row)
+		if err != nil {
+			return err
+		}
 		var epoch int64
 		if err := tx.QueryRow(ctx, "SELECT epoch FROM controller FOR SHARE").Scan(&epoch); err != nil {
 			return err
@@ -102,7 +125,7 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 				Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
 		}
 		after, err = change(ctx, tx, row, auditEntry{action: "claim_move", actor: req.WorkflowID, moveID: req.MoveID, reason: req.Reason},
-			"target = $3, target_storage = $4, move_id = $5", target.ID, target.StorageInstance, req.MoveID)
+			"target = $3, target_storage = $4, move_id = $5, promote_fence = $6", target.ID, target.StorageInstance, req.MoveID, fence)
 		if err != nil {
 			return err
 		}
@@ -111,9 +134,10 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 				return err
 			}
 		}
-		rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING `+moveColumns,
-			req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version)
+		rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version,
+			on_source_loss, promote_after_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING `+moveColumns,
+			req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version,
+			req.OnSourceLoss, req.PromoteAfter.Milliseconds())
 		if err != nil {
 			return err
 		}
@@ -124,6 +148,27 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 		return nil, nil, err
 	}
 	return after, move, nil
+}
+
+// promoteFence is the mark that makes the owner fence itself for this move: nil unless the copy may be promoted without a
+// person. It is refused where the owner's process would not fence itself, or not in time (R2).
+func promoteFence(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignment) (*string, error) {
+	if req.OnSourceLoss != LossAuto {
+		return nil, nil
+	}
+	owner, err := lockBrokerShared(ctx, tx, row.Owner)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case owner == nil || owner.Fence() == 0:
+		return nil, &Refused{Code: CodeNoFence, Row: row,
+			Reason: fmt.Sprintf("the agent of %s is of a version that does not fence itself, so its copy can not be promoted by itself; upgrade it, or use \"onSourceLoss\":\"ask\"", row.Owner)}
+	case req.PromoteAfter < 2*owner.Fence():
+		return nil, &Refused{Code: CodeNoFence, Row: row,
+			Reason: fmt.Sprintf("promoteAfter is %s and must be at least %s, twice the write fence of %s (its --promote-fence)", req.PromoteAfter, 2*owner.Fence(), row.Owner)}
+	}
+	return &req.MoveID, nil
 }
 
 func readTopic(ctx context.Context, q querier, name string) (*Topic, error) {

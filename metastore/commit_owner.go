@@ -70,7 +70,7 @@ func (s *Store) CommitOwner(ctx context.Context, c Commit) (*Assignment, error) 
 			return &Refused{Code: CodeStorageChanged, Row: row, Move: move, Reason: fmt.Sprintf("the storage of %s was replaced since the copy was installed there", c.To)}
 		}
 		after, err = change(ctx, tx, row, auditEntry{action: "commit_owner", actor: move.WorkflowID, moveID: c.MoveID, reason: move.Reason},
-			"owner = a.target, owner_storage = a.target_storage, target = NULL, target_storage = NULL, epoch = a.epoch + 1, move_id = NULL, last_move = $3", c.MoveID)
+			"owner = a.target, owner_storage = a.target_storage, target = NULL, target_storage = NULL, epoch = a.epoch + 1, move_id = NULL, promote_fence = NULL, last_move = $3", c.MoveID)
 		if err != nil {
 			return err
 		}

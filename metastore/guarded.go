@@ -17,13 +17,15 @@ const guardedWriteTimeout = 10 * time.Second
 
 const assignmentColumns = `a.topic_id, t.name AS topic, a.partition, a.owner, a.owner_storage, a.target, a.target_storage, a.epoch, a.version,
 	a.state, a.opened_epoch, a.opened_process, a.opened_end, a.move_id, a.last_move, a.write_copies, a.seal_copies, a.boundary, a.pending_recovery,
-	a.timeline, a.system_id, (a.timeline, a.system_id) <> (SELECT portage_timeline(), portage_system()) AS restored`
+	a.timeline, a.system_id, (a.timeline, a.system_id) <> (SELECT portage_timeline(), portage_system()) AS restored,
+	a.promote_fence`
 
 const moveColumns = `id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version, phase,
-	outcome, outcome_by, outcome_reason, commit_epoch, frozen_end, bytes_copied, converged, frozen_ms, started_at, ended_at, finished_at`
+	outcome, outcome_by, outcome_reason, commit_epoch, frozen_end, bytes_copied, converged, frozen_ms, started_at, ended_at, finished_at,
+	on_source_loss, promote_after_ms, promoted, evidence`
 
 const brokerColumns = `id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance, draining, removed,
-	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes`
+	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes, promote_fence_ms, promote_fence_process`
 
 // guarded runs one guarded write. The body returns a *Refused to roll back with a refusal; any other error, any failure to
 // commit, and a commit that Postgres warns of, is *Unknown: its repeat takes the row lock again and waits for the standby.

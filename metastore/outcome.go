@@ -34,6 +34,9 @@ const (
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).
 	CodeMetastoreOlder = "metastore_older"
+	CodeNoFence        = "no_fence"
+	CodeSourceAlive    = "source_alive"
+	CodeCopyBehind     = "copy_behind"
 )
 
 // Refused is the outcome of a write that was not done: the row is not what the caller believes. Row is the row as it

@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -19,6 +20,19 @@ const (
 	OutcomeAborted   = "aborted"
 )
 
+// What a move does when its source is gone (R2).
+const (
+	LossAsk   = "ask"   // a person decides
+	LossAuto  = "auto"  // the copy is promoted once the source must have fenced itself
+	LossNever = "never" // the move waits for the source
+)
+
+// Kinds of a row of moves that are no moves of a workflow.
+const (
+	KindPromote = "promote" // a person gave the partition to a copy (R18)
+	KindBuried  = "buried"  // the id was ended before it claimed anything (R7)
+)
+
 // Broker is one row of brokers.
 type Broker struct {
 	ID              string    `db:"id" json:"id"`
@@ -35,6 +49,18 @@ type Broker struct {
 	HeartbeatAt     time.Time `db:"heartbeat_at" json:"heartbeatAt"`
 	DiskTotalBytes  int64     `db:"disk_total_bytes" json:"diskTotalBytes"`
 	DiskFreeBytes   int64     `db:"disk_free_bytes" json:"diskFreeBytes"`
+	// PromoteFenceMS is the write fence (R2) that the process PromoteFenceProcess registered with; see Fence.
+	PromoteFenceMS      int64      `db:"promote_fence_ms" json:"promoteFenceMs,omitempty"`
+	PromoteFenceProcess *uuid.UUID `db:"promote_fence_process" json:"promoteFenceProcess,omitempty"`
+}
+
+// Fence is how long after its last successful primary read the broker's present process goes on acknowledging writes of a
+// partition whose move may promote over it (R2); 0 when it does not fence itself, because it is of an older version.
+func (b *Broker) Fence() time.Duration {
+	if !sameStorage(b.PromoteFenceProcess, b.ProcessInstance) {
+		return 0
+	}
+	return time.Duration(b.PromoteFenceMS) * time.Millisecond
 }
 
 // Topic is one row of topics.
@@ -73,7 +99,8 @@ type Assignment struct {
 	PendingRecovery *string    `db:"pending_recovery" json:"pendingRecovery,omitempty"`
 	Timeline        int32      `db:"timeline" json:"timeline"` // of the Postgres that wrote it (R1)
 	System          int64      `db:"system_id" json:"system,string"`
-	Restored        bool       `db:"restored" json:"restored,omitempty"` // written in another lineage than that of the server it was read from
+	Restored        bool       `db:"restored" json:"restored,omitempty"`          // written in another lineage than that of the server it was read from
+	PromoteFence    *string    `db:"promote_fence" json:"promoteFence,omitempty"` // see FencedFor
 }
 
 // Name is the partition as people write it: "orders/3".
@@ -85,6 +112,14 @@ func (a *Assignment) Moving() string {
 		return ""
 	}
 	return *a.MoveID
+}
+
+// FencedFor is the claimed move for which the owner fences itself (R2), empty when it need not.
+func (a *Assignment) FencedFor() string {
+	if a.PromoteFence == nil || a.Moving() != *a.PromoteFence {
+		return ""
+	}
+	return *a.PromoteFence
 }
 
 // Newer reports whether a is a later state of the row than b. A deleted and recreated topic has another topic id, so
@@ -122,6 +157,12 @@ type Move struct {
 	StartedAt     time.Time  `db:"started_at" json:"startedAt"`
 	EndedAt       *time.Time `db:"ended_at" json:"endedAt,omitempty"`
 	FinishedAt    *time.Time `db:"finished_at" json:"finishedAt,omitempty"`
+	// OnSourceLoss is what the move does when its source is gone: LossAsk, LossAuto or LossNever.
+	OnSourceLoss   string `db:"on_source_loss" json:"onSourceLoss"`
+	PromoteAfterMS int64  `db:"promote_after_ms" json:"promoteAfterMs"`
+	// Promoted: the source was gone, and the copy became the partition without a freeze. Evidence is what was known then.
+	Promoted bool            `db:"promoted" json:"promoted,omitempty"`
+	Evidence json.RawMessage `db:"evidence" json:"evidence,omitempty"`
 }
 
 // Ended reports how the move ended: OutcomeCommitted, OutcomeAborted or "".

@@ -87,7 +87,8 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 	for name, step := range map[string]any{
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
 		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
-		protocol.ActivityPace: moves.Pace,
+		protocol.ActivityPace:        moves.Pace,
+		protocol.ActivityWatchSource: moves.WatchSource, protocol.ActivityPromote: moves.Promote,
 	} {
 		w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: name})
 	}

@@ -33,7 +33,8 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 		return nil, temporal.NewNonRetryableApplicationError(err.Error(), protocol.ErrInvalidInput, nil)
 	}
 	m := newMove(ctx, in)
-	if err := m.expose(ctx); err != nil {
+	ctx, end := workflow.WithCancel(ctx)
+	if err := errors.Join(m.expose(ctx), m.decisions(ctx, end)); err != nil {
 		return nil, err
 	}
 	for {
@@ -68,9 +69,12 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 	if err := m.run(ctx, protocol.ActivityEnsure, m.step(), &m.copied); err != nil {
 		return nil, err
 	}
-	evidence, err := m.copyAndCutOver(ctx)
+	evidence, promoted, err := m.copyAndCutOver(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if promoted != nil {
+		return m.confirm(ctx, protocol.Evidence{InstalledEnd: promoted.End}, promoted.Epoch)
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err() // the last moment at which a cancel is not too late
@@ -78,15 +82,19 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 
 	// From here on nothing is cancelled or compensated: the outcome of the commit may be unknown, and unknown is settled
 	// by repeating it.
-	cancellable := ctx
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	committing, _ := workflow.NewDisconnectedContext(ctx)
 	var epoch int32
 	// ===== POINT OF NO RETURN =====
-	if err := m.run(ctx, protocol.ActivityCommit, protocol.CommitArgs{StepArgs: m.step(), Evidence: evidence}, &epoch); err != nil {
+	if err := m.run(committing, protocol.ActivityCommit, protocol.CommitArgs{StepArgs: m.step(), Evidence: evidence}, &epoch); err != nil {
 		return nil, err // refused, so surely not done
 	}
 	m.status.Committed = true
+	return m.confirm(ctx, evidence, epoch)
+}
 
+// confirm waits until the new owner is open. Nothing is cancelled any more: a cancel is answered that it came too late.
+func (m *move) confirm(cancellable workflow.Context, evidence protocol.Evidence, epoch int32) (*protocol.MoveResult, error) {
+	ctx, _ := workflow.NewDisconnectedContext(cancellable)
 	m.enter(ctx, protocol.PhaseConfirm)
 	var finish protocol.FinishResult
 	if err := m.run(ctx, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: m.step(), Copy: m.copied}, &finish); err != nil {
@@ -100,28 +108,46 @@ func (m *move) attempt(ctx workflow.Context) (result *protocol.MoveResult, err e
 
 // copyAndCutOver copies until the tail is near and then cuts over. A cutover that would freeze for too long goes back to
 // copying, visibly, until the write rate allows it; forced, it is done as it is, for with a write rate above the copy rate
-// every further pass would leave more.
-func (m *move) copyAndCutOver(ctx workflow.Context) (protocol.Evidence, error) {
-	var evidence protocol.Evidence
-	for forced := false; ; forced = m.in.Force {
+// every further pass would leave more. A source that was gone and is back goes on with the copy; one that stays away ends in a
+// promotion of the copy, or is waited for.
+func (m *move) copyAndCutOver(ctx workflow.Context) (evidence protocol.Evidence, promoted *protocol.PromoteResult, err error) {
+	forced := false
+	for {
 		if !forced {
-			if err := m.copyUp(ctx); err != nil {
-				return evidence, err
-			}
+			err = m.copyUp(ctx)
 		}
-		m.enter(ctx, protocol.PhaseCutover)
-		args := protocol.CutoverArgs{StepArgs: m.step(), ExpectedFreeze: m.copied.ExpectedFreeze}
-		err := m.run(ctx, protocol.ActivityCutover, args, &evidence)
+		if err == nil {
+			evidence, err = m.cutOver(ctx)
+		}
+		if heartbeat, lost := lostCounter(err); lost {
+			forced = false
+			if promoted, err = m.sourceLost(ctx, heartbeat); err != nil || promoted != nil {
+				return evidence, promoted, err
+			}
+			continue
+		}
 		var failure *temporal.ApplicationError
 		if !errors.As(err, &failure) || failure.Type() != protocol.ErrFreezeTooLong {
-			return evidence, err
+			return evidence, nil, err
 		}
 		m.block(ctx, protocol.CodeFreezeTooLong, failure.Message())
 		if _, err := workflow.AwaitWithTimeout(ctx, freezeTooLongPause, func() bool { return m.in.Force }); err != nil {
-			return evidence, err
+			return evidence, nil, err
 		}
+		forced, err = m.in.Force, nil
 		m.round++
 	}
+}
+
+// cutOver runs one cutover. In repeated phases the rounds alone order the steps, so it has one of its own then.
+func (m *move) cutOver(ctx workflow.Context) (evidence protocol.Evidence, err error) {
+	m.enter(ctx, protocol.PhaseCutover)
+	if m.round > 0 {
+		m.round++
+	}
+	args := protocol.CutoverArgs{StepArgs: m.step(), ExpectedFreeze: m.copied.ExpectedFreeze}
+	err = m.run(ctx, protocol.ActivityCutover, args, &evidence)
+	return evidence, err
 }
 
 // copyUp runs one catch-up.
@@ -165,7 +191,7 @@ func (m *move) rollBack(ctx workflow.Context, cause error) error {
 	cleanup, _ := workflow.NewDisconnectedContext(ctx)
 	m.enter(cleanup, protocol.PhaseRollback)
 	lost := errors.As(cause, &failure) && failure.Type() == protocol.ErrMoveLost
-	args := protocol.AbortArgs{StepArgs: m.step(), Reason: reasonOf(cause), KeepStaging: lost && ctx.Err() == nil}
+	args := protocol.AbortArgs{StepArgs: m.step(), Reason: reasonOf(cause), KeepStaging: (lost && ctx.Err() == nil) || m.lost || m.abandoned != nil}
 	var result protocol.AbortResult
 	if err := m.run(cleanup, protocol.ActivityAbort, args, &result); err != nil {
 		return fmt.Errorf("rolling back after %v: %w", cause, err)
@@ -184,6 +210,10 @@ func (m *move) ended(ctx workflow.Context, err error) error {
 	if m.status.Committed {
 		m.show(show)
 		return err // committed stays committed; nothing is rolled back or cancelled any more
+	}
+	if d := m.abandoned; d != nil && ctx.Err() != nil {
+		m.enter(show, protocol.PhaseRolledBack)
+		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("abandoned by %s: %s; %s/%d stays on %s", d.By, d.Reason, m.in.Topic, *m.in.Partition, m.status.From), protocol.ErrAbandoned, nil)
 	}
 	if temporal.IsCanceledError(err) || ctx.Err() != nil {
 		m.enter(show, protocol.PhaseCancelled)

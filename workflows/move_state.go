@@ -20,6 +20,10 @@ type move struct {
 	claimed bool
 	round   int32
 	copied  protocol.CopyResult
+
+	lost      bool               // the source is gone and not back
+	decision  *protocol.Decision // a person's, to promote
+	abandoned *protocol.Decision // a person's, to give the move up
 }
 
 func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
@@ -104,6 +108,9 @@ func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
 	if p.BytesTotal > 0 {
 		m.status.BytesDone, m.status.BytesTotal, m.status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec
 	}
+	if m.lost && p.Blocked == "" {
+		return // the source is what it waits for, whatever else was in the way meanwhile
+	}
 	if p.Blocked != m.status.Blocked || p.BlockedReason != m.status.BlockedReason {
 		m.block(ctx, p.Blocked, p.BlockedReason)
 		return
@@ -114,7 +121,8 @@ func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
 // beginAttempt takes a new move id: an ended one is dead for ever (R7).
 func (m *move) beginAttempt(ctx workflow.Context) {
 	m.status.Attempt++
-	m.round, m.claimed = 0, false
+	m.round, m.claimed, m.lost, m.decision = 0, false, false, nil
+	m.status.Promotion, m.status.Deciding = nil, false
 	m.claim = protocol.Claim{MoveID: fmt.Sprintf("%s.%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, m.status.Attempt), Topic: m.in.Topic, Partition: *m.in.Partition, To: m.in.To}
 	m.status.MoveID = m.claim.MoveID
 }
@@ -203,6 +211,14 @@ func (m *move) show(ctx workflow.Context) {
 			fmt.Fprintf(&b, "to unblock it: %s\n\n", s.Unblock)
 		}
 	}
+	if p := s.Promotion; p != nil {
+		fmt.Fprintf(&b, "**the source is gone.** The copy on %s ends at %d, the source was last known to have %d; last look at it %s, with %d groups and %d producers. ",
+			s.To, p.StagedEnd, p.HighWatermark, p.SnapshotAt.UTC().Format(time.RFC3339), p.Groups, p.Producers)
+		if p.Missing != "" {
+			fmt.Fprintf(&b, "It can not be promoted: %s. ", p.Missing)
+		}
+		fmt.Fprintf(&b, "Mind that %s.\n\n", p.Warning)
+	}
 	if s.LastFailure != "" {
 		fmt.Fprintf(&b, "last failure: %s\n\n", s.LastFailure)
 	}
@@ -227,18 +243,22 @@ func (m *move) step() protocol.StepArgs {
 	return protocol.StepArgs{Claim: m.claim, Attempt: m.status.Attempt, Input: m.in, Round: m.round}
 }
 
-// run executes one activity under the options of its kind and waits for it, also when cancelled: a step that may still be
-// running is not compensated over.
+// run executes one activity and waits for it, also when cancelled: a step that may still be running is not compensated over.
 func (m *move) run(ctx workflow.Context, activity string, args, result any) error {
+	return m.start(ctx, activity, args).Get(ctx, result)
+}
+
+// start begins one activity under the options of all.
+func (m *move) start(ctx workflow.Context, activity string, args any) workflow.Future {
 	options := workflow.ActivityOptions{
 		StartToCloseTimeout: 30 * 24 * time.Hour, // a copy takes what it takes; a dead worker is noticed by the heartbeat
 		HeartbeatTimeout:    5 * time.Second,
 		WaitForCancellation: true,
 		Summary:             m.summary(activity),
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
-			NonRetryableErrorTypes: []string{protocol.ErrRefused, protocol.ErrMoveLost, protocol.ErrFreezeTooLong, protocol.ErrInvalidInput}},
+			NonRetryableErrorTypes: []string{protocol.ErrRefused, protocol.ErrMoveLost, protocol.ErrFreezeTooLong, protocol.ErrInvalidInput, protocol.ErrSourceLost}},
 	}
-	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), activity, args).Get(ctx, result)
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), activity, args)
 }
 
 // summary says what one activity does, for the history and the pending activities.
@@ -255,6 +275,10 @@ func (m *move) summary(activity string) string {
 		return fmt.Sprintf("freeze %s on %s, drain the tail, install on %s", name, from, to)
 	case protocol.ActivityCommit:
 		return fmt.Sprintf("point of no return: %s belongs to %s", name, to)
+	case protocol.ActivityWatchSource:
+		return fmt.Sprintf("%s is gone: wait for it, or for a decision on the copy on %s", from, to)
+	case protocol.ActivityPromote:
+		return fmt.Sprintf("point of no return: %s belongs to %s, whose source %s is gone", name, to, from)
 	case protocol.ActivityFinish:
 		return fmt.Sprintf("%s opens, %s redirects", to, from)
 	}
@@ -264,7 +288,8 @@ func (m *move) summary(activity string) string {
 // result gathers what a finished move reports.
 func (m *move) result(e protocol.Evidence, epoch int32, f protocol.FinishResult) *protocol.MoveResult {
 	m.status.FrozenMS = f.FrozenMS
-	return &protocol.MoveResult{MoveID: m.claim.MoveID, Topic: m.in.Topic, Partition: *m.in.Partition, From: m.claim.From, To: m.in.To, Epoch: epoch,
+	return &protocol.MoveResult{Promoted: m.status.Promotion != nil, Promotion: m.status.Promotion,
+		MoveID: m.claim.MoveID, Topic: m.in.Topic, Partition: *m.in.Partition, From: m.claim.From, To: m.in.To, Epoch: epoch,
 		End: e.InstalledEnd, Bytes: m.copied.BytesCopied + e.TailBytes, Converged: m.copied.Converged, Adopted: m.copied.Adopted,
 		FrozenMS: f.FrozenMS, TotalMS: f.TotalMS, Parked: f.Parked, Attempts: m.status.Attempt, TooLate: m.status.TooLate}
 }

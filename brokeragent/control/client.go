@@ -77,6 +77,13 @@ func (c *Client) Drain(ctx context.Context, agentURL string, req DrainRequest) (
 	return post[DrainAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/drain", req)
 }
 
+// Promote installs the staged copy of a move whose source is gone.
+func (c *Client) Promote(ctx context.Context, agentURL string, req PromoteRequest) (PromoteAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, ensureBound)
+	defer cancel()
+	return post[PromoteAnswer](ctx, c, agentURL, "/v1/moves/"+url.PathEscape(req.MoveID)+"/promote", req)
+}
+
 // Look tells an agent to act on the row.
 func (c *Client) Look(ctx context.Context, agentURL string, req LookRequest) (PartitionStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickBound)

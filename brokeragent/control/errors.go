@@ -29,6 +29,7 @@ const (
 	CodeMetastoreAway   = "metastore_unreachable"
 	CodeStorage         = "storage_failed"
 	CodeTransferLimit   = "transfer_limit"
+	CodeNotEligible     = "copy_not_eligible" // the staged copy can not be promoted; the message says what is missing
 	CodeInternal        = "internal"
 )
 

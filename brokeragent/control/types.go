@@ -119,6 +119,39 @@ type SessionStatus struct {
 	ExpectedFreeze     time.Duration `json:"expectedFreezeNs"`
 	Installed          bool          `json:"installed"`
 	Error              *Error        `json:"error,omitempty"`
+	// Copy is what this broker would have if the source were gone now; nil before the staging is open.
+	Copy *CopyEvidence `json:"copy,omitempty"`
+}
+
+// CopyEvidence is what a destination durably has of a partition and of its last look at the source (R3).
+type CopyEvidence struct {
+	SeenSource bool  `json:"seenSource"`
+	StagedEnd  int64 `json:"stagedEnd"`
+	// HighWatermark is the source's at the last look: what is confirmed after it is not known here.
+	HighWatermark int64     `json:"highWatermark"`
+	LogStart      int64     `json:"logStart"`
+	Epoch         int32     `json:"epoch"`
+	Process       uuid.UUID `json:"process"` // the source's
+	SnapshotAt    time.Time `json:"snapshotAt"`
+	Groups        int       `json:"groups"`
+	Producers     int       `json:"producers"`
+	// Missing says in a sentence why the copy can not be promoted; empty when it can.
+	Missing string `json:"missing,omitempty"`
+}
+
+// PromoteRequest asks the destination to install its staged copy without a freeze, because the source is gone:
+// POST /v1/moves/{id}/promote. Nothing opens before ForcePromote.
+type PromoteRequest struct {
+	Order
+	Version int64 `json:"version"` // of the row as the worker just read it; ForcePromote names the same
+}
+
+// PromoteAnswer is the installed copy.
+type PromoteAnswer struct {
+	Version      int64        `json:"version"`
+	InstalledEnd int64        `json:"installedEnd"`
+	Storage      uuid.UUID    `json:"storage"`
+	Copy         CopyEvidence `json:"copy"`
 }
 
 // FreezeRequest asks the source to park writes: POST /v1/moves/{id}/freeze.

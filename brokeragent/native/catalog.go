@@ -98,10 +98,12 @@ func (b *Broker) apply(k key, row *metastore.Assignment) {
 
 // touched wakes the partition of a changed row, if this broker has or gets a part in it. The caller holds b.mu.
 func (b *Broker) touched(k key, row *metastore.Assignment) {
+	p := b.partitions[k]
 	if row.Owner == b.cfg.BrokerID {
-		p := b.ensurePartition(k, row.Topic)
-		p.wake()
-	} else if p := b.partitions[k]; p != nil {
+		p = b.ensurePartition(k, row.Topic)
+	}
+	if p != nil {
+		b.fenceBy(p, row)
 		p.wake()
 	}
 }

@@ -47,7 +47,13 @@ type Limits struct {
 	MaxFrozen      int           // partitions frozen at once: 2, since no freeze can end while Postgres is away
 	HoldAheadFor   time.Duration // 2 s after opening (R27 iii)
 	TrashRetention time.Duration // 24 h
+	// PromoteFence is how long after the start of its last successful primary read an owner goes on acknowledging writes of a
+	// partition whose move may promote over it (R2); 60 s.
+	PromoteFence time.Duration
 }
+
+// DefaultPromoteFence is half of the least a move waits before it promotes by itself (R2).
+const DefaultPromoteFence = time.Minute
 
 func (l Limits) withDefaults() Limits {
 	setDefault(&l.ParkFor, time.Second)
@@ -57,6 +63,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxFrozen, 2)
 	setDefault(&l.HoldAheadFor, 2*time.Second)
 	setDefault(&l.TrashRetention, 24*time.Hour)
+	setDefault(&l.PromoteFence, DefaultPromoteFence)
 	return l
 }
 

@@ -37,6 +37,9 @@ func (b *Broker) source(ctx context.Context, s control.Subject) (*Partition, err
 		return nil, control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s", p.name(), s.MoveID)
 	case !p.serves():
 		return nil, control.Errorf(control.CodeNotOpen, "%s is %s on its owner: %s", p.name(), p.state, p.reason)
+	case row.FencedFor() == s.MoveID && !p.fencedFor(s.MoveID):
+		// R2: what is promoted over this owner has seen it, and whom it has seen has its fence up.
+		return nil, control.Errorf(control.CodeNotOpen, "%s has not put up the write fence of move %s yet", p.name(), s.MoveID)
 	case p.serving != s.Epoch:
 		return nil, control.Errorf(control.CodeRowMoved, "%s is at epoch %d, not %d", p.name(), p.serving, s.Epoch)
 	}
@@ -173,7 +176,21 @@ func (b *Broker) InstalledFor(s control.Subject, version int64) (*Installed, boo
 	if installed == nil || installed.MoveID != s.MoveID {
 		return nil, false
 	}
-	return installed, installed.Version == version || !faults.Enforced("R7")
+	return installed, installed.Promotion == nil && (installed.Version == version || !faults.Enforced("R7"))
+}
+
+// InstalledOf returns the installed copy of a move, whatever it was installed for; nil when this broker holds none.
+func (b *Broker) InstalledOf(s control.Subject) *Installed {
+	p := b.partition(key{s.TopicID, s.Partition})
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.install == nil || p.install.MoveID != s.MoveID {
+		return nil
+	}
+	return p.install
 }
 
 // Unchecked reports whether an earlier process of this broker installed a copy for exactly this freeze that the reconciler
@@ -257,6 +274,9 @@ func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging strin
 	return true, stageFolder(p.dir(), staging, p.identity(), b.cfg.Log)
 }
 
+// SourceFile is where a staging keeps the last look at its source: offsets, producers, epochs and the high watermark (R3).
+const SourceFile = "source.json"
+
 // stageFolder turns the folder of a closed log, or of an earlier staging, into a staging folder. Everything but the
 // records is dropped: offsets and producer state of a former copy are older than the owner's (R24).
 func stageFolder(from, to string, id seglog.Identity, opts seglog.Options) error {
@@ -279,7 +299,7 @@ func stageFolder(from, to string, id seglog.Identity, opts seglog.Options) error
 }
 
 // Install puts the verified staged copy of a move in place: after it this broker holds a whole log that is not open.
-// The offsets taken under the freeze replace everything (R24).
+// The offsets taken under the freeze replace everything (R24); those of a promotion are clamped to the copy's end (R3).
 //
 // This process dies before the rename: the staging is resumed. After it: the folder is found at boot with its marker,
 // and waits for the commit. The answer is lost: a repeat answers from the marker.
@@ -291,7 +311,7 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(staging.Dir(), offsets.JournalFile)); err != nil || faults.Enforced("R24") {
-		if err := offsets.WriteSnapshotFile(staging.Dir(), list.Offsets); err != nil {
+		if err := writeOffsets(staging.Dir(), list.Offsets, marker); err != nil {
 			return err
 		}
 	}
@@ -327,6 +347,21 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 	p.log, p.offsets, p.install = log, table, &marker
 	p.wake() // the commit may have been seen already
 	return nil
+}
+
+// writeOffsets puts the source's committed offsets beside the copy. What a promotion has of them is older than what the
+// groups may have committed since, and must not point behind the log's end.
+func writeOffsets(dir string, snapshot []byte, marker Installed) error {
+	if marker.Promotion != nil {
+		if !faults.Enforced("R3") {
+			return nil // offsets travel under the freeze only, and there was none
+		}
+		var err error
+		if snapshot, err = offsets.ClampSnapshot(snapshot, marker.End); err != nil {
+			return err
+		}
+	}
+	return offsets.WriteSnapshotFile(dir, snapshot)
 }
 
 // Refresh reads a partition's row from the primary and applies it.

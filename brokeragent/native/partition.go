@@ -56,8 +56,9 @@ type Partition struct {
 	topic   string
 	broker  *Broker
 	logger  *slog.Logger
-	kick    chan struct{} // wakes the reconciler; capacity 1
-	looking atomic.Bool   // a row read is under way
+	kick    chan struct{}              // wakes the reconciler; capacity 1
+	looking atomic.Bool                // a row read is under way
+	fence   atomic.Pointer[writeFence] // changed under the broker's mu
 
 	// acknowledged is the row of an OpenOwner that this process has won and not yet acted on; only the reconciler uses it.
 	acknowledged *metastore.Assignment

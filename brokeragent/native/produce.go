@@ -47,6 +47,10 @@ func (w *produce) Wait(ctx context.Context) wire.ProduceAnswer {
 		w.partition.checkStorage()
 		return wire.ProduceAnswer{Code: kerr.KafkaStorageError.Code, Message: err.Error(), BaseOffset: -1, LogStart: -1}
 	}
+	if w.partition.fenced() {
+		// R2: on this disk, and not acknowledged: by now the partition may be another broker's, without it.
+		return wire.ProduceAnswer{Code: kerr.NotLeaderForPartition.Code, BaseOffset: -1, LogStart: -1}
+	}
 	return wire.ProduceAnswer{BaseOffset: w.base, LogStart: w.start}
 }
 
@@ -84,6 +88,11 @@ func (b *Broker) Produce(_ context.Context, req wire.ProduceRequest) wire.Pendin
 func (p *Partition) admit(w *produce) {
 	switch p.state {
 	case StateOpen:
+		if p.fenced() {
+			p.refused[w.req.Conn] = time.Now() // R27 i: what has arrived behind it does not overtake it
+			w.refuse(kerr.NotLeaderForPartition.Code, nil)
+			return
+		}
 		if p.refusedWith(w) {
 			w.refuse(kerr.RequestTimedOut.Code, nil)
 			return

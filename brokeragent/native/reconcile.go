@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"portage/brokeragent/control"
 	"portage/brokeragent/native/offsets"
 	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
@@ -27,6 +28,8 @@ type Installed struct {
 	Version int64  `json:"version"` // the row version it was installed for
 	End     int64  `json:"end"`
 	From    string `json:"from"`
+	// Promotion is set when the source was gone and the copy was not frozen for (R2): only ForcePromote may commit it.
+	Promotion *control.CopyEvidence `json:"promotion,omitempty"`
 }
 
 const installFile = "install.json"
@@ -381,8 +384,10 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	}
 	p.acknowledged = nil
 	if local.install != nil {
-		if err := os.Remove(filepath.Join(p.dir(), installFile)); err != nil && !os.IsNotExist(err) {
-			p.logger.Warn("the install marker could not be removed", "error", err)
+		for _, name := range []string{installFile, SourceFile} {
+			if err := os.Remove(filepath.Join(p.dir(), name)); err != nil && !os.IsNotExist(err) {
+				p.logger.Warn("a leftover of the move could not be removed", "file", name, "error", err)
+			}
 		}
 	}
 	p.mu.Lock()

@@ -192,6 +192,10 @@ func (b *Broker) CommitHere(ctx context.Context, group string, commits []control
 			if p := b.partition(key{commits[i].TopicID, commits[i].Partition}); p != nil {
 				p.checkStorage()
 			}
+			continue
+		}
+		if p := b.partition(key{commits[i].TopicID, commits[i].Partition}); p == nil || p.fenced() {
+			return control.OffsetsAnswer{Code: kerr.CoordinatorLoadInProgress.Code} // R2: kept here, and not acknowledged
 		}
 	}
 	return answer
@@ -206,6 +210,10 @@ func (b *Broker) commitOne(ctx context.Context, group string, c control.OffsetCo
 	for {
 		p.mu.Lock()
 		state, changed := p.state, p.changed
+		if state == StateOpen && p.fenced() {
+			p.mu.Unlock()
+			return nil, kerr.CoordinatorLoadInProgress.Code // R2
+		}
 		if state == StateOpen {
 			wait := p.offsets.Commit(p.serving, group, c.Offset, c.LeaderEpoch, c.Metadata)
 			p.mu.Unlock()

@@ -102,6 +102,10 @@ func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained,
 		if r.TopicID != topicID || r.Partition != partition {
 			continue
 		}
+		// The last look at the source of an earlier move is older than what the next one will see.
+		if err := os.Remove(filepath.Join(r.Dir, SourceFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return r, false, err
+		}
 		id := seglog.Identity{TopicID: r.TopicID, Topic: r.Topic, Partition: r.Partition}
 		if err := stageFolder(r.Dir, dir, id, t.broker.cfg.Log); err != nil {
 			return r, false, err

@@ -9,6 +9,8 @@ const (
 	CodeMetastoreUnreachable   = "metastore_unreachable"
 	CodeDestinationUnreachable = "destination_unreachable"
 	CodeParticipantUnreachable = "participant_unreachable"
+	CodeSourceLost             = "source_lost"
+	CodePromotionNeedsDecision = "promotion_needs_decision"
 )
 
 // Explanation is what a stable code says to people. Both texts are one sentence each; Unblock names the very command where
@@ -22,25 +24,28 @@ type Explanation struct {
 // one heading in docs/operations.md; tests hold this list against the sources and against that page.
 var Codes = map[string]Explanation{
 	// What a move waits for: it goes on by itself.
-	"metastore_unreachable":   {"Postgres does not answer, so no ownership can change and a frozen partition stays closed for writes.", "Bring Postgres back; `portage doctor` says what it sees."},
-	"destination_unreachable": {"The agent of the destination does not answer.", "Start the agent of {to}, or take the move back with `portage move cancel {partition}`."},
-	"source_unreachable":      {"The agent of the source does not answer the destination.", "Start the agent of {from}; the copy then resumes by digest."},
-	"participant_unreachable": {"The agent of {from} or of {to} does not answer during the cutover.", "Start whichever agent `portage doctor` shows as not answering, or take the move back with `portage move cancel {partition}`."},
-	"not_open":                {"The partition is not open at the broker that owns it.", "`portage explain {partition}` names the reason it stays closed; mend that and restart its agent."},
-	"not_frozen":              {"The freeze the destination drains for has ended.", "Nothing: the cutover freezes again by itself."},
-	"transfer_limit":          {"The destination takes as many copies at once as it may.", "Wait for another copy to end, or restart the agent of {to} with a higher --max-transfers."},
-	"busy":                    {"A limit of an agent is reached for a moment: two partitions are frozen already, as many copies leave the source as may, or a former copy is being put away.", "Wait; if it lasts, `portage explain {partition}` names the limit."},
-	"digest_mismatch":         {"Copied bytes differ from the source's; they are fetched again, and after two differences the copy starts over.", "Nothing at first; if it persists, look at the disks of {from} and {to}."},
-	"freeze_too_long":         {"The cutover would hold writes for longer than the limit, because the write rate is near the copy rate.", "Lower the write rate, lift the copy's limit with `portage move tune {partition} --limit 0`, or accept the freeze with `portage move tune {partition} --force`."},
-	"disk_full":               {"The destination's disk has less free than it keeps for the partitions it owns.", "Free space on the disk of {to}, or take the move back with `portage move cancel {partition}`."},
-	"source_corrupt":          {"What the source's disk holds of the partition is damaged; nothing of it was taken over, and the partition serves on where it is.", "Put the segment that the reason names back from a former copy or a backup, or take the move back with `portage move cancel {partition}`."},
-	"storage_failed":          {"A disk failed a read or a write.", "Mend the disk that the reason names and restart its agent, or take the move back with `portage move cancel {partition}`."},
-	"starting_over":           {"The claim was ended by another hand, usually the freeze's lease.", "Nothing: the move claims again under a new id and takes over what was copied; `portage move cancel {partition}` ends it."},
-	"stale_token":             {"A later attempt of the same step is at work; this one is a leftover.", "Nothing: the later attempt goes on."},
-	"internal":                {"An agent met an error that it has no code for.", "Read the agent's log; the step is tried again meanwhile."},
-	"recovery_pending":        {"The partition is being recovered.", "Wait until the recovery is over."},
-	"metastore_restored":      {"The row was written on another Postgres timeline or server, so it may lack what was acknowledged since.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
-	"metastore_older":         {"An agent holds a newer row than the metastore, which went back in time.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
+	"metastore_unreachable":    {"Postgres does not answer, so no ownership can change and a frozen partition stays closed for writes.", "Bring Postgres back; `portage doctor` says what it sees."},
+	"destination_unreachable":  {"The agent of the destination does not answer.", "Start the agent of {to}, or take the move back with `portage move cancel {partition}`."},
+	"source_unreachable":       {"The agent of the source does not answer the destination.", "Start the agent of {from}; the copy then resumes by digest."},
+	"participant_unreachable":  {"The agent of {from} or of {to} does not answer during the cutover.", "Start whichever agent `portage doctor` shows as not answering, or take the move back with `portage move cancel {partition}`."},
+	"not_open":                 {"The partition is not open at the broker that owns it.", "`portage explain {partition}` names the reason it stays closed; mend that and restart its agent."},
+	"not_frozen":               {"The freeze the destination drains for has ended.", "Nothing: the cutover freezes again by itself."},
+	"transfer_limit":           {"The destination takes as many copies at once as it may.", "Wait for another copy to end, or restart the agent of {to} with a higher --max-transfers."},
+	"busy":                     {"A limit of an agent is reached for a moment: two partitions are frozen already, as many copies leave the source as may, or a former copy is being put away.", "Wait; if it lasts, `portage explain {partition}` names the limit."},
+	"digest_mismatch":          {"Copied bytes differ from the source's; they are fetched again, and after two differences the copy starts over.", "Nothing at first; if it persists, look at the disks of {from} and {to}."},
+	"freeze_too_long":          {"The cutover would hold writes for longer than the limit, because the write rate is near the copy rate.", "Lower the write rate, lift the copy's limit with `portage move tune {partition} --limit 0`, or accept the freeze with `portage move tune {partition} --force`."},
+	"disk_full":                {"The destination's disk has less free than it keeps for the partitions it owns.", "Free space on the disk of {to}, or take the move back with `portage move cancel {partition}`."},
+	"source_corrupt":           {"What the source's disk holds of the partition is damaged; nothing of it was taken over, and the partition serves on where it is.", "Put the segment that the reason names back from a former copy or a backup, or take the move back with `portage move cancel {partition}`."},
+	"storage_failed":           {"A disk failed a read or a write.", "Mend the disk that the reason names and restart its agent, or take the move back with `portage move cancel {partition}`."},
+	"starting_over":            {"The claim was ended by another hand, usually the freeze's lease.", "Nothing: the move claims again under a new id and takes over what was copied; `portage move cancel {partition}` ends it."},
+	"stale_token":              {"A later attempt of the same step is at work; this one is a leftover.", "Nothing: the later attempt goes on."},
+	"internal":                 {"An agent met an error that it has no code for.", "Read the agent's log; the step is tried again meanwhile."},
+	"recovery_pending":         {"The partition is being recovered.", "Wait until the recovery is over."},
+	"metastore_restored":       {"The row was written on another Postgres timeline or server, so it may lack what was acknowledged since.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
+	"metastore_older":          {"An agent holds a newer row than the metastore, which went back in time.", "Look at what `portage reconcile` would do, then run `portage reconcile --yes`; the move then goes on or starts over."},
+	"source_lost":              {"The source is gone: its heartbeats stopped and its agent does not answer, and the copy can not or may not be promoted.", "Start the agent of {from}, and the copy goes on by itself; or give the move up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
+	"promotion_needs_decision": {"The source is gone and a person must decide whether its copy on {to} becomes the partition.", "Look at it and decide with `portage move promote {partition} --reason ...` or `portage move abandon {partition} --reason ...`; or start the agent of {from}, and the copy goes on by itself."},
+	"copy_not_eligible":        {"The staged copy can not be promoted: it lacks something the source is known to have had.", "Start the agent of {from}; or give the move up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
 
 	// What an inspection sees from outside.
 	"owner_unreachable":    {"The agent of the partition's owner does not answer, so clients can not write or read there.", "Start the agent of {from}; `portage doctor` shows all that do not answer."},
@@ -74,6 +79,9 @@ var Codes = map[string]Explanation{
 	"move_ended":      {"The move id has ended and is never used again.", "Nothing: a retry has a new id."},
 	"move_committed":  {"The move is committed, so it can not be taken back.", "Move the partition back to undo it."},
 	"storage_changed": {"The row names other storage than the agent has.", "Mount the volume that the row names and restart the agent."},
+	"source_alive":    {"The source has read the metastore since it was taken for gone, so nothing is promoted over it.", "Nothing: the move claims again and goes on copying."},
+	"copy_behind":     {"The copy ends before what is known to be confirmed at the source.", "Start the agent of {from}; or give the move up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
+	"no_fence":        {"The source would not stop acknowledging writes in time, so its copy is not promoted by itself.", "Raise promoteAfter to twice the agent's --promote-fence, upgrade the agent of {from}, or use \"onSourceLoss\": \"ask\"."},
 	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
 
 	// What keeps an agent from its place, and what refuses a topic.

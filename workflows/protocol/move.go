@@ -29,6 +29,26 @@ type MoveInput struct {
 	MaxPasses int `json:"maxPasses,omitempty"`
 	// Force accepts an expected freeze above the limit of 30 s.
 	Force bool `json:"force,omitempty"`
+	// OnSourceLoss is what happens when the source is gone: LossAsk (also when empty), LossAuto or LossNever.
+	OnSourceLoss string `json:"onSourceLoss,omitempty"`
+	// PromoteAfter is how long the source must be silent before it is taken for gone; DefaultPromoteAfter when 0.
+	PromoteAfter Duration `json:"promoteAfter,omitempty"`
+}
+
+// Policy is OnSourceLoss with its default.
+func (in MoveInput) Policy() string {
+	if in.OnSourceLoss == "" {
+		return LossAsk
+	}
+	return in.OnSourceLoss
+}
+
+// SilentFor is PromoteAfter with its default.
+func (in MoveInput) SilentFor() time.Duration {
+	if in.PromoteAfter == 0 {
+		return DefaultPromoteAfter
+	}
+	return time.Duration(in.PromoteAfter)
 }
 
 // ParseMoveInput reads an input strictly: an unknown key is an error, never a default, and every fault is named at once.
@@ -57,6 +77,9 @@ func ParseMoveInput(raw []byte) (MoveInput, error) {
 	}
 	if in.MaxPasses < 0 || in.MaxPasses > 1000 {
 		faults = append(faults, `"maxPasses" is not within 0 to 1000`)
+	}
+	if policy := in.Policy(); policy != LossAsk && policy != LossAuto && policy != LossNever {
+		faults = append(faults, fmt.Sprintf(`"onSourceLoss" is %q; it is "ask", "auto" or "never"`, policy))
 	}
 	if len(faults) > 0 {
 		return in, fmt.Errorf("the move can not start: %s", strings.Join(faults, "; "))
@@ -258,6 +281,10 @@ type Status struct {
 	TooLate       string     `json:"tooLate,omitempty"` // the answer to a cancel after the point of no return
 	Converged     *bool      `json:"converged,omitempty"`
 	FrozenMS      float64    `json:"frozenMs,omitempty"`
+	// Promotion is what is known while the source is gone, and what was known when its copy was promoted.
+	Promotion *Promotion `json:"promotion,omitempty"`
+	// Deciding: the update promote is taken now.
+	Deciding bool `json:"deciding,omitempty"`
 }
 
 // ETA is the time the rest of the copy takes at the present rate; false when that is not known.
@@ -285,6 +312,9 @@ type MoveResult struct {
 	Parked    int     `json:"parked"`
 	Attempts  int     `json:"attempts"`
 	TooLate   string  `json:"tooLate,omitempty"`
+	// Promoted: the source was gone and its copy became the partition; Promotion is what was known then.
+	Promoted  bool       `json:"promoted,omitempty"`
+	Promotion *Promotion `json:"promotion,omitempty"`
 }
 
 func itoa(n int32) string { return strconv.Itoa(int(n)) }

@@ -18,9 +18,16 @@ const (
 	ActivityAbort   = "Abort"
 	ActivityPace    = "Pace"
 
+	ActivityWatchSource = "WatchSource"
+	ActivityPromote     = "Promote"
+
 	QueryStatus    = "Status"
 	SignalProgress = "progress"
 	UpdateTune     = "tune"
+
+	// Each is an update and a signal, with a Decision as its input.
+	DecisionPromote = "promote"
+	DecisionAbandon = "abandon"
 )
 
 // Search attributes, registered by the worker at its start.
@@ -57,6 +64,10 @@ const (
 	ErrMoveLost = "MoveLost"
 	// ErrFreezeTooLong: the cutover would freeze for longer than allowed; the copy goes on.
 	ErrFreezeTooLong = "FreezeTooLong"
+	// ErrSourceLost: the source is gone, as its heartbeat counter and its agent's silence say; Details[0] is the counter.
+	ErrSourceLost = "SourceLost"
+	// ErrAbandoned: a person gave the move up.
+	ErrAbandoned = "Abandoned"
 )
 
 // PartitionWorkflowID is the workflow id that the command line and parents use for everything that changes one partition.

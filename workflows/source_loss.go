@@ -1,0 +1,164 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"portage/workflows/protocol"
+)
+
+// lostCounter reads a failure that says that the source is gone: its heartbeat counter as it stood still.
+func lostCounter(err error) (heartbeat int64, lost bool) {
+	var failure *temporal.ApplicationError
+	if !errors.As(err, &failure) || failure.Type() != protocol.ErrSourceLost {
+		return 0, false
+	}
+	return heartbeat, failure.Details(&heartbeat) == nil
+}
+
+// sourceLost waits for whichever comes first: the source, a person's decision, or, where the move may decide by itself, a copy
+// that can be promoted. It returns the promotion that was done, nil when the source is back and the copy goes on.
+//
+// One activity watches for as long as nothing changes, so waiting costs no history.
+func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.PromoteResult, error) {
+	m.lost, m.decision = true, nil
+	var known *protocol.Promotion
+	for {
+		m.round++
+		watching, stop := workflow.WithCancel(ctx)
+		watch := m.start(watching, protocol.ActivityWatchSource, protocol.WatchArgs{StepArgs: m.step(), Heartbeat: heartbeat, Known: known})
+		waited := workflow.Await(ctx, func() bool { return watch.IsReady() || m.decision != nil })
+		stop()
+		var loss protocol.SourceLoss
+		err := watch.Get(ctx, &loss)
+		decision := m.decision
+		switch {
+		case waited != nil:
+			return nil, waited
+		case decision != nil: // it came while nothing spoke against it; the destination looks again
+		case err != nil:
+			return nil, err
+		case loss.Back:
+			m.lost, m.status.Promotion, m.status.Deciding = false, nil, false
+			m.round++
+			return nil, nil
+		default:
+			known = &loss.Promotion
+			if decision = m.weigh(ctx, known); decision == nil {
+				continue
+			}
+		}
+		promoted, err := m.promote(ctx, heartbeat, *decision)
+		if err != nil || promoted.Refused == "" {
+			return promoted, err
+		}
+		m.decision = nil
+		known = &promoted.Promotion
+		known.Eligible, known.Missing = false, promoted.Refused
+		m.weigh(ctx, known)
+	}
+}
+
+// weigh shows what is known and what the move waits for. It returns a decision where none is needed from a person.
+func (m *move) weigh(ctx workflow.Context, known *protocol.Promotion) *protocol.Decision {
+	m.status.Promotion = known
+	policy := m.in.Policy()
+	m.status.Deciding = policy == protocol.LossAsk && known.Eligible
+	switch {
+	case policy == protocol.LossAuto && known.Eligible:
+		return &protocol.Decision{By: "onSourceLoss=auto", Reason: fmt.Sprintf("%s has said nothing for %s", m.claim.From, m.in.SilentFor())}
+	case m.status.Deciding:
+		m.block(ctx, protocol.CodePromotionNeedsDecision, fmt.Sprintf("%s is gone. The copy on %s ends at %d, and nothing beyond that is known of %s; its last look was at %s. "+
+			"Mind that %s", m.claim.From, m.in.To, known.StagedEnd, m.claim.From, known.SnapshotAt.UTC().Format("2006-01-02T15:04:05Z"), known.Warning))
+	case known.Missing != "":
+		m.block(ctx, protocol.CodeSourceLost, fmt.Sprintf("%s is gone, and its copy can not be promoted: %s", m.claim.From, known.Missing))
+	default:
+		m.block(ctx, protocol.CodeSourceLost, fmt.Sprintf("%s is gone, and this move was started with onSourceLoss=never", m.claim.From))
+	}
+	return nil
+}
+
+// promote is the point of no return of a move whose source is gone. Like the commit it is neither cancelled nor compensated:
+// its outcome may be unknown, and unknown is settled by repeating it.
+func (m *move) promote(ctx workflow.Context, heartbeat int64, decision protocol.Decision) (*protocol.PromoteResult, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	m.status.Deciding = false
+	m.round++
+	m.enter(ctx, protocol.PhaseCommit)
+	var result protocol.PromoteResult
+	args := protocol.PromoteArgs{StepArgs: m.step(), Heartbeat: heartbeat, By: decision.By, Reason: decision.Reason}
+	if err := m.run(ctx, protocol.ActivityPromote, args, &result); err != nil {
+		return nil, err // refused, so surely not done
+	}
+	if result.Refused == "" {
+		m.status.Committed = true
+		m.status.Promotion = &result.Promotion
+	} else {
+		m.enter(ctx, protocol.PhaseCopy)
+	}
+	return &result, nil
+}
+
+// decisions takes promote and abandon, as updates, which say at once what speaks against them, and as signals, for the plain
+// `temporal workflow signal`, whose objection is shown as the last failure.
+func (m *move) decisions(ctx workflow.Context, end workflow.CancelFunc) error {
+	take := func(name string, objection func(protocol.Decision) error, decide func(workflow.Context, protocol.Decision)) error {
+		signals := workflow.GetSignalChannel(ctx, name)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			for {
+				var d protocol.Decision
+				if more := signals.Receive(ctx, &d); !more || ctx.Err() != nil {
+					return
+				}
+				if err := objection(d); err != nil {
+					m.status.LastFailure = fmt.Sprintf("the signal %s was not taken: %v", name, err)
+					m.show(ctx)
+					continue
+				}
+				decide(ctx, d)
+			}
+		})
+		return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, d protocol.Decision) (protocol.Status, error) {
+			decide(ctx, d)
+			return m.status, nil
+		}, workflow.UpdateHandlerOptions{Validator: objection, Description: "decides on a move whose source is gone: {by, reason}"})
+	}
+	if err := take(protocol.DecisionPromote, m.againstPromoting, func(_ workflow.Context, d protocol.Decision) { m.decision = &d }); err != nil {
+		return err
+	}
+	return take(protocol.DecisionAbandon, m.againstAbandoning, func(_ workflow.Context, d protocol.Decision) {
+		m.abandoned = &d
+		end()
+	})
+}
+
+// againstPromoting says why the copy can not be promoted now.
+func (m *move) againstPromoting(protocol.Decision) error {
+	switch p := m.status.Promotion; {
+	case m.status.Committed:
+		return errors.New("the move is committed already")
+	case !m.lost || p == nil:
+		return errors.New("the source is not known to be gone, so there is nothing to decide; the move goes on by itself")
+	case m.in.Policy() == protocol.LossNever:
+		return errors.New("the move was started with onSourceLoss=never; abandon it, and promote a copy with `portage promote`")
+	case !p.Eligible:
+		return fmt.Errorf("the copy can not be promoted: %s", p.Missing)
+	case m.decision != nil:
+		return errors.New("it is being promoted already")
+	}
+	return nil
+}
+
+// againstAbandoning says why the move can not be given up any more.
+func (m *move) againstAbandoning(protocol.Decision) error {
+	if m.status.Committed || m.status.Phase == protocol.PhaseCommit {
+		return fmt.Errorf("too late: the move is committed, or about to be; move %s/%d back to undo it", m.in.Topic, *m.in.Partition)
+	}
+	return nil
+}
