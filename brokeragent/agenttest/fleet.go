@@ -20,6 +20,7 @@ import (
 	"portage/brokeragent"
 	"portage/brokeragent/control"
 	"portage/brokeragent/native"
+	"portage/internal/durable"
 	"portage/internal/services"
 	"portage/internal/services/servicestest"
 	"portage/metastore"
@@ -364,3 +365,11 @@ func Files(dir string) (n int) {
 
 // ID is a fresh name for a move.
 func ID() string { return "move-" + uuid.NewString() }
+
+// WriteJSON puts a file where a process of the test would have.
+func WriteJSON(t testing.TB, path string, v any) {
+	t.Helper()
+	if err := durable.WriteJSON(path, v); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -27,12 +27,24 @@ type Move struct {
 // TryClaim asks for a claim under the given move id.
 func (f *Fleet) TryClaim(id string, topic *metastore.Topic, partition int32, to *Agent) (*Move, error) {
 	f.T.Helper()
+	return f.tryClaim(id, topic, partition, to, "", 0)
+}
+
+// ClaimAuto reserves a partition for a new move that may promote over its source by itself.
+func (f *Fleet) ClaimAuto(topic *metastore.Topic, partition int32, to *Agent, promoteAfter time.Duration) *Move {
+	f.T.Helper()
+	return Must(f.tryClaim(ID(), topic, partition, to, metastore.LossAuto, promoteAfter))(f.T)
+}
+
+func (f *Fleet) tryClaim(id string, topic *metastore.Topic, partition int32, to *Agent, onSourceLoss string, promoteAfter time.Duration) (*Move, error) {
+	f.T.Helper()
 	epoch, err := f.Store.HoldController(f.T.Context(), ControllerID)
 	if err != nil {
 		f.T.Fatal(err)
 	}
 	row, _, err := f.Store.ClaimMove(f.T.Context(), metastore.ClaimRequest{MoveID: id, Kind: "move", Topic: topic.Name, Partition: partition, To: to.ID,
-		WorkflowID: "workflow-of-" + id, RunID: "run", ControllerEpoch: epoch, RequestedBy: "test"})
+		WorkflowID: "workflow-of-" + id, RunID: "run", ControllerEpoch: epoch, RequestedBy: "test",
+		OnSourceLoss: onSourceLoss, PromoteAfter: promoteAfter})
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +175,31 @@ func (m *Move) TryCommit(frozen control.FreezeAnswer, drained control.DrainAnswe
 func (m *Move) Commit(frozen control.FreezeAnswer, drained control.DrainAnswer) *metastore.Assignment {
 	m.fleet.T.Helper()
 	return Must(m.TryCommit(frozen, drained))(m.fleet.T)
+}
+
+// Heartbeat is the source's counter as it stands.
+func (m *Move) Heartbeat() int64 {
+	m.fleet.T.Helper()
+	return Must(m.fleet.Store.FindBroker(m.ctx(), m.From.ID))(m.fleet.T).Heartbeat
+}
+
+// TryInstall asks the destination to install what it has staged, without a freeze.
+func (m *Move) TryInstall() (control.PromoteAnswer, error) {
+	m.fleet.T.Helper()
+	return m.fleet.Peers.Promote(m.ctx(), m.To.URL(), control.PromoteRequest{Order: m.Order(control.PhaseCutover), Version: m.fleet.Row(m.Topic, m.Partition).Version})
+}
+
+// Promotion is what ForcePromote is given for an installed copy, with the source's counter as it was seen standing still.
+func (m *Move) Promotion(installed control.PromoteAnswer, heartbeat int64) metastore.Promotion {
+	return metastore.Promotion{MoveID: m.ID, TopicID: m.Topic.ID, Partition: m.Partition, From: m.Claimed.Owner, To: m.To.ID, Epoch: m.Claimed.Epoch, Version: installed.Version,
+		ToStorage: installed.Storage, Heartbeat: heartbeat, StagedEnd: installed.InstalledEnd, HighWatermark: installed.Copy.HighWatermark, By: "test", Evidence: installed.Copy}
+}
+
+// TryPromote installs the staged copy and promotes it over the source.
+func (m *Move) TryPromote(heartbeat int64) (*metastore.Assignment, error) {
+	m.fleet.T.Helper()
+	installed := Must(m.TryInstall())(m.fleet.T)
+	return m.fleet.Store.ForcePromote(m.ctx(), m.Promotion(installed, heartbeat))
 }
 
 // Confirm waits until the destination is open and the source sends clients there.

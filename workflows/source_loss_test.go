@@ -1,0 +1,219 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"portage/workflows/protocol"
+)
+
+// lostWorld is a world in which the source is gone during the first copy.
+type lostWorld struct {
+	*world
+	watched   []protocol.WatchArgs
+	promoted  []protocol.PromoteArgs
+	watch     func(call int, ctx context.Context, known *protocol.Promotion) (protocol.SourceLoss, error)
+	result    protocol.PromoteResult
+	updates   int
+	meanwhile func() // what happens while the workflow waits for a decision
+}
+
+var eligible = protocol.Promotion{Eligible: true, StagedEnd: 100, HighWatermark: 100, SnapshotAt: time.Unix(1000, 0).UTC(), Heartbeat: 42, Warning: protocol.PromotionWarning}
+
+func sourceGone() error {
+	return temporal.NewApplicationErrorWithOptions("b1 has said nothing for 2m0s", protocol.ErrSourceLost, temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{int64(42)}})
+}
+
+func newLostWorld(t *testing.T) *lostWorld {
+	w := &lostWorld{world: newWorld(t), result: protocol.PromoteResult{Epoch: 7, End: 100, Promotion: eligible}}
+	w.before[protocol.ActivityCopy] = func(call int) error {
+		if call == 1 {
+			return sourceGone()
+		}
+		return nil
+	}
+	// The first watch tells what is known, the next one waits for the end of the move.
+	w.watch = func(call int, ctx context.Context, _ *protocol.Promotion) (protocol.SourceLoss, error) {
+		if call == 1 {
+			return protocol.SourceLoss{Promotion: eligible}, nil
+		}
+		if w.meanwhile != nil {
+			w.meanwhile()
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.t.Context().Done():
+		}
+		return protocol.SourceLoss{}, temporal.NewCanceledError()
+	}
+	w.env.RegisterActivityWithOptions(func(ctx context.Context, a protocol.WatchArgs) (protocol.SourceLoss, error) {
+		_ = w.enter(protocol.ActivityWatchSource, func() { w.watched = append(w.watched, a) })
+		return w.watch(len(w.watched), ctx, a.Known)
+	}, activity.RegisterOptions{Name: protocol.ActivityWatchSource})
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PromoteArgs) (protocol.PromoteResult, error) {
+		err := w.enter(protocol.ActivityPromote, func() { w.promoted = append(w.promoted, a) })
+		return w.result, err
+	}, activity.RegisterOptions{Name: protocol.ActivityPromote})
+	return w
+}
+
+func (w *lostWorld) input(policy string) protocol.MoveInput {
+	partition := int32(3)
+	return protocol.MoveInput{Topic: "orders", Partition: &partition, To: "b2", OnSourceLoss: policy}
+}
+
+// update sends a decision and keeps what was said to it.
+func (w *lostWorld) update(name string) (rejected *error) {
+	rejected = new(error)
+	w.updates++
+	w.env.UpdateWorkflow(name, fmt.Sprint(name, w.updates), &updates{rejected: rejected}, protocol.Decision{By: "me", Reason: "it burnt down"})
+	return rejected
+}
+
+type updates struct{ rejected *error }
+
+func (u *updates) Accept()             {}
+func (u *updates) Reject(err error)    { *u.rejected = err }
+func (u *updates) Complete(any, error) {}
+
+func TestR2AMoveWhoseSourceIsGoneAsksAndPromotesWhenTold(t *testing.T) {
+	w := newLostWorld(t)
+	var asked protocol.Status
+	var early *error
+	w.before[protocol.ActivityEnsure] = func(int) error { early = w.update(protocol.DecisionPromote); return nil }
+	w.meanwhile = func() {
+		asked = w.status()
+		w.update(protocol.DecisionPromote)
+	}
+	result, err := w.runWith(w.input(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked.Blocked != protocol.CodePromotionNeedsDecision || !asked.Deciding || asked.Promotion == nil || !strings.Contains(asked.BlockedReason, "may still be acknowledging") {
+		t.Errorf("while it waits the status is %+v", asked)
+	}
+	if early == nil || *early == nil {
+		t.Error("a promotion was taken while the source was there")
+	}
+	if len(w.promoted) != 1 || w.promoted[0].By != "me" || w.promoted[0].Heartbeat != 42 {
+		t.Errorf("promoted were %+v", w.promoted)
+	}
+	if !result.Promoted || result.Promotion == nil || result.End != 100 || result.Epoch != 7 || w.done[protocol.ActivityCommit] != 0 || len(w.aborts) != 0 {
+		t.Errorf("the result is %+v; called were %v", result, w.calls)
+	}
+}
+
+func TestR2AMoveThatMayPromotesByItselfOnceTheCopyIsEligible(t *testing.T) {
+	w := newLostWorld(t)
+	w.watch = func(call int, _ context.Context, known *protocol.Promotion) (protocol.SourceLoss, error) {
+		if call == 1 {
+			return protocol.SourceLoss{Promotion: protocol.Promotion{Missing: "the destination b2 does not answer"}}, nil
+		}
+		if known == nil || known.Missing == "" {
+			t.Errorf("the second watch knows %+v", known)
+		}
+		return protocol.SourceLoss{Promotion: eligible}, nil
+	}
+	result, err := w.runWith(w.input(protocol.LossAuto))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !result.Promoted || len(w.promoted) != 1 || !strings.Contains(w.promoted[0].By, "auto") {
+		t.Errorf("the result is %+v, promoted were %+v", result, w.promoted)
+	}
+	if last := w.watched[len(w.watched)-1].Round; last >= w.promoted[0].Round {
+		t.Errorf("the promotion of round %d is older than the watch of round %d", w.promoted[0].Round, last)
+	}
+}
+
+func TestAMoveGoesOnWhenItsSourceIsBack(t *testing.T) {
+	for _, policy := range []string{protocol.LossAsk, protocol.LossNever, protocol.LossAuto} {
+		t.Run(policy, func(t *testing.T) {
+			w := newLostWorld(t)
+			w.watch = func(call int, _ context.Context, _ *protocol.Promotion) (protocol.SourceLoss, error) {
+				if call == 1 {
+					return protocol.SourceLoss{Promotion: protocol.Promotion{Missing: "it lacks something"}}, nil
+				}
+				return protocol.SourceLoss{Back: true}, nil
+			}
+			result, err := w.runWith(w.input(policy))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Promoted || result.Attempts != 1 || len(w.promoted) != 0 || len(w.copies) != 2 || w.copies[1].Round <= w.watched[1].Round {
+				t.Errorf("the result is %+v; copies %+v, watched %+v", result, w.copies, w.watched)
+			}
+			if !strings.Contains(strings.Join(w.shown, " "), "blocked:"+protocol.CodeSourceLost) {
+				t.Errorf("shown were %q", w.shown)
+			}
+		})
+	}
+}
+
+func TestAMoveWhoseSourceIsGoneIsAbandonedAndItsCopyKept(t *testing.T) {
+	w := newLostWorld(t)
+	w.meanwhile = func() { w.env.SignalWorkflow(protocol.DecisionAbandon, protocol.Decision{By: "me", Reason: "no use"}) }
+	_, err := w.runWith(w.input(""))
+	var failure *temporal.ApplicationError
+	if !errors.As(err, &failure) || failure.Type() != protocol.ErrAbandoned || !strings.Contains(failure.Message(), "no use") {
+		t.Errorf("it ended with %v", err)
+	}
+	if len(w.aborts) != 1 || !w.aborts[0].KeepStaging || len(w.promoted) != 0 {
+		t.Errorf("aborted were %+v, promoted %+v", w.aborts, w.promoted)
+	}
+}
+
+func TestNobodyPromotesWhatIsNeverToBePromoted(t *testing.T) {
+	w := newLostWorld(t)
+	var rejected *error
+	w.meanwhile = func() {
+		rejected = w.update(protocol.DecisionPromote)
+		w.env.CancelWorkflow()
+	}
+	if _, err := w.runWith(w.input(protocol.LossNever)); !temporal.IsCanceledError(err) {
+		t.Errorf("it ended with %v", err)
+	}
+	if rejected == nil || *rejected == nil || !strings.Contains((*rejected).Error(), "never") || len(w.promoted) != 0 {
+		t.Errorf("rejected was %v, promoted %+v", rejected, w.promoted)
+	}
+	if len(w.aborts) != 1 || !w.aborts[0].KeepStaging {
+		t.Errorf("the cancel deletes what may be the last copy: %+v", w.aborts)
+	}
+}
+
+func TestARefusedPromotionWaitsOn(t *testing.T) {
+	w := newLostWorld(t)
+	w.result = protocol.PromoteResult{Refused: "the copy ends at 100, b1 had 120", Promotion: eligible}
+	w.watch = func(call int, ctx context.Context, known *protocol.Promotion) (protocol.SourceLoss, error) {
+		switch call {
+		case 1:
+			return protocol.SourceLoss{Promotion: eligible}, nil
+		case 2:
+			if known == nil || !strings.Contains(known.Missing, "120") {
+				t.Errorf("after the refusal it knows %+v", known)
+			}
+			return protocol.SourceLoss{Back: true}, nil
+		}
+		return protocol.SourceLoss{}, errors.New("asked too often")
+	}
+	result, err := w.runWith(w.input(protocol.LossAuto))
+	if err != nil || result.Promoted || len(w.promoted) != 1 {
+		t.Errorf("the result is %+v (%v), promoted were %d", result, err, len(w.promoted))
+	}
+}
+
+func TestASourceThatComesBackUnderAPromotionStartsTheMoveOver(t *testing.T) {
+	w := newLostWorld(t)
+	w.before[protocol.ActivityPromote] = func(int) error { return failure(protocol.ErrMoveLost, "b1 is alive") }
+	result, err := w.runWith(w.input(protocol.LossAuto))
+	if err != nil || result.Promoted || result.Attempts != 2 || len(w.aborts) != 1 || !w.aborts[0].KeepStaging {
+		t.Errorf("the result is %+v (%v), aborted were %+v", result, err, w.aborts)
+	}
+}
