@@ -258,17 +258,19 @@ func TestStepsOfALostClaimSayThatItIsLost(t *testing.T) {
 	}
 }
 
-// An abort of a move that never came to its claim has nothing to do.
-func TestAbortWithoutAClaimIsDone(t *testing.T) {
+// An abort of a move that never came to its claim leaves the id dead, so that a claim that is still on its way is refused.
+func TestAbortWithoutAClaimBuriesTheID(t *testing.T) {
 	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
 	w := newWorker(t, f, "orders", "b2")
-	w.claim = protocol.Claim{MoveID: agenttest.ID()}
+	w.claim = protocol.Claim{MoveID: agenttest.ID(), Topic: "orders", To: "b2"}
 	if result := must[protocol.AbortResult](w, protocol.ActivityAbort, protocol.AbortArgs{StepArgs: w.step(), Reason: "test"}); result.Committed {
 		t.Error("committed")
 	}
-	if _, err := f.Store.AbortMove(t.Context(), w.claim.MoveID, "test", ""); err == nil {
-		t.Error("the move is there")
-	} else if _, ok := metastore.RefusedWith(err, metastore.CodeUnknownMove); !ok {
+	if _, err := f.TryClaim(w.claim.MoveID, orders, 0, b2); err == nil {
+		t.Error("the late claim stands")
+	} else if _, ok := metastore.RefusedWith(err, metastore.CodeMoveEnded); !ok {
 		t.Error(err)
 	}
 }
