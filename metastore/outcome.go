@@ -30,6 +30,7 @@ const (
 	CodeNodeIDTaken      = "node_id_taken"
 	CodeSuperseded       = "superseded"
 	CodeOtherFleet       = "other_fleet"
+	CodeInvalidSetting   = "invalid_setting"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).

@@ -73,6 +73,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cfg.Logger.Info("worker is up", "taskQueue", cfg.TaskQueue, "controller", cfg.ControllerID)
 	defer w.Stop()
+	defer retainInBackground(ctx, cfg.Store, cfg.Logger)()
 	select {
 	case <-ctx.Done():
 		return nil

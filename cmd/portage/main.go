@@ -35,6 +35,7 @@ type cli struct {
 	Move    moveCmd    `cmd:"" help:"Start, watch and cancel moves of partitions."`
 	Cluster clusterCmd `cmd:"" help:"Look at the fleet."`
 	Explain explainCmd `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
+	Config  configCmd  `cmd:"" help:"Show and change settings of the fleet."`
 	Doctor  doctorCmd  `cmd:"" help:"Check everything a fleet rests on: Temporal, Postgres, agents, disks, moves."`
 
 	Log     logFlags         `embed:"" prefix:"log-"`

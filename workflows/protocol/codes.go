@@ -85,12 +85,13 @@ var Codes = map[string]Explanation{
 	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
 
 	// What keeps an agent from its place, and what refuses a topic.
-	"node_id_taken": {"Another broker has this Kafka node id.", "Start the agent with another --node-id."},
-	"superseded":    {"Another process registered under this broker id.", "Run one agent a broker id."},
-	"other_fleet":   {"The data folder belongs to another fleet.", "Correct --data or --dsn."},
-	"topic_exists":  {"There is a topic by this name already.", "Choose another name."},
-	"invalid_topic": {"The topic can not be made as asked.", "Correct what the reason names."},
-	"no_broker":     {"No broker can take a partition.", "Start an agent, or end a drain."},
+	"node_id_taken":   {"Another broker has this Kafka node id.", "Start the agent with another --node-id."},
+	"superseded":      {"Another process registered under this broker id.", "Run one agent a broker id."},
+	"other_fleet":     {"The data folder belongs to another fleet.", "Correct --data or --dsn."},
+	"topic_exists":    {"There is a topic by this name already.", "Choose another name."},
+	"invalid_topic":   {"The topic can not be made as asked.", "Correct what the reason names."},
+	"invalid_setting": {"There is no such setting, or the value is none of it.", "Choose what `portage config show` lists."},
+	"no_broker":       {"No broker can take a partition.", "Start an agent, or end a drain."},
 }
 
 // Place is what an explanation is about.
