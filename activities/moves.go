@@ -359,6 +359,9 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 		if status.State == "open" || status.State == "frozen" || status.Owner != args.Claim.To {
 			return struct{}{}, nil // open, or open and already on its way again
 		}
+		if status.Suspended != "" {
+			return struct{}{}, control.Errorf(status.Suspended, "%s", status.SuspendedReason)
+		}
 		return struct{}{}, control.Errorf(control.CodeNotOpen, "%s/%d is %s on %s: %s", args.Claim.Topic, args.Claim.Partition, status.State, args.Claim.To, status.Reason)
 	})
 	if err != nil {

@@ -44,6 +44,7 @@ func (a *Agent) handler() http.Handler {
 func (a *Agent) routes() map[string]func(http.ResponseWriter, *http.Request) error {
 	return map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /v1/status":                        a.serveStatus,
+		"GET /v1/rows":                          a.serveRows,
 		"GET /v1/partitions/{topicID}/{number}": a.servePartition,
 		"GET /v1/moves/{id}":                    a.serveSession,
 		"POST /v1/moves/{id}/ensure":            answering(a.ensure),

@@ -129,7 +129,7 @@ func TestOpenAPISchemasAreTheGoTypes(t *testing.T) {
 	file := readOpenAPI(t)
 	types := map[string]reflect.Type{}
 	for _, v := range []any{control.EnsureRequest{}, control.EnsureAnswer{}, control.CopyRequest{}, control.SessionStatus{}, control.FreezeRequest{}, control.FreezeAnswer{},
-		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PromoteRequest{}, control.PromoteAnswer{}, control.PartitionStatus{}, control.AgentStatus{}, control.Listing{},
+		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PromoteRequest{}, control.PromoteAnswer{}, control.PartitionStatus{}, control.AgentStatus{}, control.HeldRows{}, control.Listing{},
 		control.OffsetsRequest{}, control.OffsetsAnswer{}, control.PurgeAnswer{}, control.Error{}} {
 		collect(reflect.TypeOf(v), types)
 	}
@@ -211,6 +211,7 @@ func TestOpenAPIOperationsNameTheirTypes(t *testing.T) {
 		"POST /v1/moves/{id}/abandon":           {"AbandonRequest", ""},
 		"GET /v1/moves/{id}":                    {"", "SessionStatus"},
 		"GET /v1/status":                        {"", "AgentStatus"},
+		"GET /v1/rows":                          {"", "HeldRows"},
 		"GET /v1/partitions/{topicID}/{number}": {"", "PartitionStatus"},
 		"GET /v1/copies/{id}/listing":           {"", "Listing"},
 		"POST /v1/offsets/commit":               {"OffsetsRequest", "OffsetsAnswer"},

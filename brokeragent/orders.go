@@ -173,6 +173,9 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 	if move == nil || move.Ended() != "aborted" {
 		return done, control.Errorf(control.CodeRowMoved, "move %s is not aborted; its copy is not touched", req.MoveID)
 	}
+	if err := a.native.Suspended(req.Subject); err != nil {
+		return done, err
+	}
 	s, err := a.sessions.get(req.MoveID)
 	if err != nil && control.CodeOf(err) != control.CodeNotFound {
 		return done, err

@@ -114,6 +114,13 @@ func (c *Client) Status(ctx context.Context, agentURL string) (AgentStatus, erro
 	return get[AgentStatus](ctx, c, agentURL, "/v1/status")
 }
 
+// Rows reads the rows an agent holds.
+func (c *Client) Rows(ctx context.Context, agentURL string) (HeldRows, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
+	return get[HeldRows](ctx, c, agentURL, "/v1/rows")
+}
+
 // Partition reads one partition's state at an agent.
 func (c *Client) Partition(ctx context.Context, agentURL string, topicID uuid.UUID, partition int32) (PartitionStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickBound)

@@ -204,27 +204,32 @@ type AbandonRequest struct {
 
 // PartitionStatus is one partition as an agent sees it.
 type PartitionStatus struct {
-	TopicID     uuid.UUID     `json:"topicId"`
-	Topic       string        `json:"topic"`
-	Partition   int32         `json:"partition"`
-	State       string        `json:"state"`
-	Reason      string        `json:"reason,omitempty"`
-	Since       time.Time     `json:"since"` // when it took its state, by the agent's clock
-	Epoch       int32         `json:"epoch"`
-	Version     int64         `json:"version"`
-	Owner       string        `json:"owner"`
-	Start       int64         `json:"start"`
-	End         int64         `json:"end"`
-	DurableEnd  int64         `json:"durableEnd"`
-	Bytes       int64         `json:"bytes"`
-	MoveID      string        `json:"moveId,omitempty"`
-	Parked      int           `json:"parked"`
-	FrozenFor   time.Duration `json:"frozenForNs"`
-	LastFreeze  *FreezeReport `json:"lastFreeze,omitempty"`
-	Groups      int           `json:"groups"`
-	Producers   int           `json:"producers"`
-	ProduceSum  int64         `json:"producedBytes"`
-	ConsumedSum int64         `json:"consumedBytes"`
+	TopicID    uuid.UUID `json:"topicId"`
+	Topic      string    `json:"topic"`
+	Partition  int32     `json:"partition"`
+	State      string    `json:"state"`
+	Reason     string    `json:"reason,omitempty"`
+	ReasonCode string    `json:"reasonCode,omitempty"` // of a closed partition: a stable code
+	// Suspended is the code under which the partition's changes of hands wait for `portage reconcile` (R1); what is open
+	// serves on.
+	Suspended       string        `json:"suspended,omitempty"`
+	SuspendedReason string        `json:"suspendedReason,omitempty"`
+	Since           time.Time     `json:"since"` // when it took its state, by the agent's clock
+	Epoch           int32         `json:"epoch"`
+	Version         int64         `json:"version"`
+	Owner           string        `json:"owner"`
+	Start           int64         `json:"start"`
+	End             int64         `json:"end"`
+	DurableEnd      int64         `json:"durableEnd"`
+	Bytes           int64         `json:"bytes"`
+	MoveID          string        `json:"moveId,omitempty"`
+	Parked          int           `json:"parked"`
+	FrozenFor       time.Duration `json:"frozenForNs"`
+	LastFreeze      *FreezeReport `json:"lastFreeze,omitempty"`
+	Groups          int           `json:"groups"`
+	Producers       int           `json:"producers"`
+	ProduceSum      int64         `json:"producedBytes"`
+	ConsumedSum     int64         `json:"consumedBytes"`
 }
 
 // FreezeReport is the frozen time of one move: from the first parked request to the moment the partition took writes
@@ -316,4 +321,49 @@ type OffsetsRequest struct {
 type OffsetsAnswer struct {
 	Code    int16          `json:"code"`
 	Offsets []OffsetCommit `json:"offsets"`
+}
+
+// HeldRows is what one agent durably holds of the metastore's rows: GET /v1/rows. Whatever the metastore says, it has once
+// said this.
+type HeldRows struct {
+	Broker          string      `json:"broker"`
+	Storage         uuid.UUID   `json:"storage"`
+	Process         uuid.UUID   `json:"process"`
+	ControllerEpoch int64       `json:"controllerEpoch"`
+	ControllerID    string      `json:"controllerId"`
+	Topics          []HeldTopic `json:"topics"`
+	Rows            []HeldRow   `json:"rows"`
+}
+
+// HeldTopic is a topic as an agent last saw it.
+type HeldTopic struct {
+	TopicID           uuid.UUID         `json:"topicId"`
+	Name              string            `json:"name"`
+	Partitions        int32             `json:"partitions"`
+	ReplicationFactor int32             `json:"replicationFactor"`
+	WritePolicy       string            `json:"writePolicy"`
+	ProducePolicy     string            `json:"producePolicy"`
+	Internal          bool              `json:"internal"`
+	Config            map[string]string `json:"config,omitempty"`
+}
+
+// HeldRow is the newest state of a partition's row that an agent has seen.
+type HeldRow struct {
+	TopicID       uuid.UUID  `json:"topicId"`
+	Topic         string     `json:"topic"`
+	Partition     int32      `json:"partition"`
+	Owner         string     `json:"owner"`
+	OwnerStorage  uuid.UUID  `json:"ownerStorage"`
+	Epoch         int32      `json:"epoch"`
+	Version       int64      `json:"version"`
+	State         string     `json:"state"`
+	OpenedEpoch   int32      `json:"openedEpoch"`
+	OpenedProcess *uuid.UUID `json:"openedProcess,omitempty"`
+	OpenedEnd     int64      `json:"openedEnd"`
+	MoveID        string     `json:"moveId,omitempty"`
+	LastMove      *string    `json:"lastMove,omitempty"`
+	WriteCopies   int32      `json:"writeCopies"`
+	SealCopies    int32      `json:"sealCopies"`
+	Serving       bool       `json:"serving"`             // this agent has it open at this epoch
+	Suspended     string     `json:"suspended,omitempty"` // a stable code
 }

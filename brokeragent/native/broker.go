@@ -34,12 +34,17 @@ type Broker struct {
 
 	mu         sync.RWMutex // guards the maps; taken before a partition's own lock, never inside it
 	partitions map[key]*Partition
-	rows       map[key]*metastore.Assignment
+	rows       map[key]*metastore.Assignment // the newest of each; never an older one again
+	held       *heldRows                     // the same, on disk
+	suspended  map[key]*suspension
 	topics     map[uuid.UUID]metastore.Topic
 	brokers    map[string]metastore.Broker
 	beats      map[string]beat
 	confirmed  bool // a snapshot was read by this process
 	changed    chan struct{}
+
+	reportsMu sync.Mutex             // guards: reports
+	reports   map[key]metastore.Load // what earlier processes of this broker reported; nil until read
 
 	readFailing atomic.Bool
 	primaryRead atomic.Pointer[primaryRead]
@@ -55,7 +60,7 @@ var _ wire.Broker = (*Broker)(nil)
 func NewBroker(cfg Config) (*Broker, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	b := &Broker{cfg: cfg, logger: cfg.Logger.With("broker", cfg.BrokerID), now: time.Now, ready: make(chan struct{}),
-		partitions: map[key]*Partition{}, rows: map[key]*metastore.Assignment{}, topics: map[uuid.UUID]metastore.Topic{},
+		partitions: map[key]*Partition{}, rows: map[key]*metastore.Assignment{}, suspended: map[key]*suspension{}, topics: map[uuid.UUID]metastore.Topic{},
 		brokers: map[string]metastore.Broker{}, beats: map[string]beat{}, changed: make(chan struct{})}
 	for _, dir := range []string{"partitions", "trash", "quarantine"} {
 		if err := os.MkdirAll(filepath.Join(cfg.Root, dir), 0o755); err != nil {
@@ -65,6 +70,14 @@ func NewBroker(cfg Config) (*Broker, error) {
 	b.trash = &Trash{root: filepath.Join(cfg.Root, "trash"), broker: b}
 	b.routing.Store(&wire.Routing{Topics: map[string]*wire.Topic{}, TopicIDs: map[uuid.UUID]*wire.Topic{}})
 	b.loadSidecar()
+	var err error
+	if b.held, err = openHeld(cfg.Root, b.logger); err != nil {
+		return nil, err
+	}
+	rows, _ := b.held.all()
+	for _, row := range rows {
+		b.rows[key{row.TopicID, row.Partition}] = row
+	}
 	return b, nil
 }
 
@@ -101,6 +114,7 @@ func (b *Broker) Wait() {
 		}
 		p.mu.Unlock()
 	}
+	_ = b.held.close()
 }
 
 // Trash is the folder of former copies.
@@ -204,6 +218,7 @@ func (b *Broker) forget(p *Partition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.partitions, p.key)
+	delete(b.suspended, p.key)
 	_ = os.Remove(filepath.Dir(p.dir())) // the topic's folder, once it is empty
 }
 

@@ -3,8 +3,10 @@ package native
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"portage/brokeragent/native/wire"
 	"portage/internal/durable"
+	"portage/internal/faults"
 	"portage/metastore"
 )
 
@@ -42,25 +45,66 @@ func (b *Broker) RowsChanged(ctx context.Context, change metastore.Change) {
 	// Read and apply are one step: an older snapshot applied after a newer one would take new topics for deleted ones.
 	b.snapshots.Lock()
 	defer b.snapshots.Unlock()
+	before := b.heldNow()
 	snapshot, err := b.cfg.Rows.ReadSnapshot(ctx)
 	b.noteRead(err)
+	var deleted map[uuid.UUID]bool
+	if err == nil {
+		deleted, err = b.deletedSince(ctx, before, snapshot)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			b.logger.Warn("reading the rows failed", "error", err)
 		}
 		return
 	}
-	b.applySnapshot(snapshot)
+	b.applySnapshot(snapshot, before, deleted)
+}
+
+// heldNow is the newest row of every partition, as of before a read.
+func (b *Broker) heldNow() map[key]*metastore.Assignment {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return maps.Clone(b.rows)
+}
+
+// deletedSince finds which topics that were held are missing from a snapshot because they were deleted.
+func (b *Broker) deletedSince(ctx context.Context, before map[key]*metastore.Assignment, s *metastore.Snapshot) (map[uuid.UUID]bool, error) {
+	missing, deleted := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
+	for k := range before {
+		missing[k.topicID] = true
+	}
+	for _, t := range s.Topics {
+		delete(missing, t.ID)
+	}
+	if len(missing) == 0 {
+		return deleted, nil
+	}
+	if !faults.Enforced("R1") {
+		return missing, nil // absence for proof
+	}
+	gone, err := b.cfg.Rows.DeletedTopics(ctx, slices.Collect(maps.Keys(missing)))
+	b.noteRead(err)
+	for _, t := range gone {
+		deleted[t.ID] = true
+	}
+	return deleted, err
 }
 
 // readRow reads one row from the primary and applies it.
 func (b *Broker) readRow(ctx context.Context, k key) (*metastore.Assignment, error) {
+	before, _ := b.row(k)
 	row, err := b.cfg.Rows.ReadAssignment(ctx, k.topicID, k.partition)
 	b.noteRead(err)
 	if err != nil {
 		return nil, err
 	}
 	b.apply(k, row)
+	if row != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.judge(k, row, before)
+	}
 	return row, nil
 }
 
@@ -91,6 +135,7 @@ func (b *Broker) apply(k key, row *metastore.Assignment) {
 		return
 	}
 	b.rows[k] = row
+	b.held.keepRow(row)
 	b.reroute(row)
 	b.touched(k, row)
 	b.broadcast()
@@ -119,8 +164,9 @@ func (b *Broker) rowsChangedSignal() <-chan struct{} {
 	return b.changed
 }
 
-// applySnapshot takes one consistent read of the fleet. Rows only ever go forward; rows of topics that are gone go away.
-func (b *Broker) applySnapshot(s *metastore.Snapshot) {
+// applySnapshot takes one consistent read of the fleet. Rows only ever go forward; rows of topics whose deletion is proved
+// go away, and those of topics that are merely absent stay (R1).
+func (b *Broker) applySnapshot(s *metastore.Snapshot, before map[key]*metastore.Assignment, deleted map[uuid.UUID]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -134,6 +180,7 @@ func (b *Broker) applySnapshot(s *metastore.Snapshot) {
 	b.topics = make(map[uuid.UUID]metastore.Topic, len(s.Topics))
 	for _, t := range s.Topics {
 		b.topics[t.ID] = t
+		b.held.keepTopic(t)
 	}
 	first := !b.confirmed
 	b.confirmed = true
@@ -142,14 +189,30 @@ func (b *Broker) applySnapshot(s *metastore.Snapshot) {
 		row := &s.Assignments[i]
 		k := key{row.TopicID, row.Partition}
 		present[k] = true
-		if row.Newer(b.rows[k]) {
+		newer := row.Newer(b.rows[k])
+		if newer {
 			b.rows[k] = row
-			b.touched(k, row)
+			b.held.keepRow(row)
 		}
+		if newer || first {
+			b.touched(k, b.rows[k])
+		}
+		b.judge(k, row, before[k])
 	}
 	for k := range b.rows {
-		if !present[k] {
+		switch {
+		case present[k]:
+		case deleted[k.topicID]:
 			delete(b.rows, k)
+			b.held.forget(k.topicID)
+		case before[k] != nil: // else it came after the snapshot was read
+			if t, ok := b.held.topic(k.topicID); ok {
+				b.topics[k.topicID] = t // its clients are served on
+			}
+			b.unknown(k)
+			if first {
+				b.touched(k, b.rows[k])
+			}
 		}
 	}
 	for k, p := range b.partitions {
@@ -176,7 +239,11 @@ func (b *Broker) rebuildRouting(fleet uuid.UUID) {
 		for i := range topic.Partitions {
 			topic.Partitions[i] = b.route(key{t.ID, int32(i)})
 		}
-		routing.Topics[t.Name], routing.TopicIDs[t.ID] = topic, topic
+		routing.TopicIDs[t.ID] = topic
+		// Of two topics by one name the metastore has one, and the other is only held here: the name is the metastore's.
+		if _, missing := b.suspended[key{t.ID, 0}]; routing.Topics[t.Name] == nil || !missing {
+			routing.Topics[t.Name] = topic
+		}
 	}
 	b.routing.Store(routing)
 	if err := durable.WriteJSON(filepath.Join(b.cfg.Root, sidecarFile), routing); err != nil {

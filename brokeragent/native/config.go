@@ -18,7 +18,10 @@ type Rows interface {
 	ReadAssignment(ctx context.Context, topicID uuid.UUID, partition int32) (*metastore.Assignment, error)
 	FindMove(ctx context.Context, id string) (*metastore.Move, error)
 	OpenOwner(ctx context.Context, o metastore.OpenRequest) (*metastore.Assignment, error)
-	AbortMove(ctx context.Context, moveID, by, reason string) (*metastore.Assignment, error)
+	AbortMoveHolding(ctx context.Context, moveID, by, reason string, held metastore.Held) (*metastore.Assignment, error)
+	Contradict(ctx context.Context, topicID uuid.UUID, partition int32, broker string, held metastore.Held) error
+	DeletedTopics(ctx context.Context, ids []uuid.UUID) ([]metastore.DeletedTopic, error)
+	ReadLoads(ctx context.Context, broker string, storage uuid.UUID) ([]metastore.Load, error)
 	CreateTopic(ctx context.Context, n metastore.NewTopic) (*metastore.Topic, error)
 	DeleteTopic(ctx context.Context, name string, id uuid.UUID, by string) error
 }

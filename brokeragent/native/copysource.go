@@ -328,6 +328,9 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 			return control.Errorf(control.CodeRowMoved, "%s is not claimed by move %s any more", p.name(), s.MoveID)
 		}
 	}
+	if err := b.held.sync(); err != nil {
+		return err
+	}
 	p.folder.Lock()
 	defer p.folder.Unlock()
 	p.mu.Lock()

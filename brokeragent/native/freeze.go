@@ -57,6 +57,9 @@ func (b *Broker) Freeze(ctx context.Context, req control.FreezeRequest) (control
 	if err != nil {
 		return none, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer, so nothing is frozen: %v", err)
 	}
+	if err := b.Suspended(req.Subject); err != nil {
+		return none, err
+	}
 	switch {
 	case row == nil:
 		return none, control.Errorf(control.CodeNotFound, "%s was deleted", p.name())
@@ -71,6 +74,9 @@ func (b *Broker) Freeze(ctx context.Context, req control.FreezeRequest) (control
 	// Written before the lock is taken, so that its fsync is not part of the frozen time. If it fails, so does the freeze.
 	if err := durable.WriteJSON(filepath.Join(p.dir(), freezeFile), freezeRecord{MoveID: req.MoveID, Version: row.Version, At: b.now()}); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the freeze of %s could not be recorded, so nothing is frozen: %v", p.name(), err)
+	}
+	if err := b.held.sync(); err != nil {
+		return none, control.Errorf(control.CodeStorage, "the row of %s could not be kept, so nothing is frozen: %v", p.name(), err)
 	}
 	log, end, answer := p.beginFreeze(req.MoveID, row)
 	if answer != nil {

@@ -32,6 +32,8 @@ func TestDecideOpen(t *testing.T) {
 		{"the owner's own log", row, whole, nil, ""},
 		{"a log that grew", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end = 150 }, ""},
 		{"a log shorter than when it was opened", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end = 99 }, "an old backup"},
+		{"a log shorter than was last reported", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end, l.reported = 149, 150 }, "an old backup"},
+		{"a log as long as was last reported", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end, l.reported = 150, 150 }, ""},
 		{"other storage", row, whole, func(r *metastore.Assignment, _ *localCopy) { r.OwnerStorage = uuid.New() }, "other storage"},
 		{"other storage of a partition never opened", row, localCopy{want: id}, func(r *metastore.Assignment, _ *localCopy) {
 			r.State, r.OwnerStorage = metastore.StateCreated, uuid.New()
@@ -62,12 +64,12 @@ func TestDecideOpen(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&row, &local)
 			}
-			err := decideOpen(&row, local, storage)
+			found := decideOpen(&row, local, storage)
 			switch {
-			case tc.closed == "" && err != nil:
-				t.Errorf("stays closed: %v", err)
-			case tc.closed != "" && (err == nil || !strings.Contains(err.Error(), tc.closed)):
-				t.Errorf("decided %v, want it closed because of %q", err, tc.closed)
+			case tc.closed == "" && found != nil:
+				t.Errorf("stays closed: %+v", found)
+			case tc.closed != "" && (found == nil || !strings.Contains(found.reason, tc.closed) || found.code == ""):
+				t.Errorf("decided %+v, want it closed because of %q", found, tc.closed)
 			}
 		})
 	}

@@ -66,26 +66,28 @@ type Partition struct {
 	// folder is held by whoever moves the partition's folder into place or away; taken before mu.
 	folder sync.Mutex
 
-	mu      sync.Mutex // guards everything below; the lock of append, commit and freeze
-	state   State
-	reason  string    // why it is closed
-	since   time.Time // of the state
-	changed chan struct{}
-	row     *metastore.Assignment // the newest row applied
-	serving int32                 // the epoch it opened at
-	log     *seglog.Log
-	offsets *offsets.Table
-	install *Installed // an installed copy that has not opened yet
-	foreign error      // why the folder is not this partition's log; it stays, and no copy can be taken in
+	mu         sync.Mutex // guards everything below; the lock of append, commit and freeze
+	state      State
+	reason     string    // why it is closed
+	reasonCode string    // the same, as a stable code
+	since      time.Time // of the state
+	changed    chan struct{}
+	row        *metastore.Assignment // the newest row applied
+	serving    int32                 // the epoch it opened at
+	log        *seglog.Log
+	offsets    *offsets.Table
+	install    *Installed // an installed copy that has not opened yet
+	foreign    error      // why the folder is not this partition's log; it stays, and no copy can be taken in
 
-	freeze   *freeze
-	park     []*produce // FIFO (R27 i)
-	parked   int64      // bytes in park
-	refused  map[wire.ConnID]time.Time
-	pinned   map[string]bool // moves that hold segments against retention
-	openedAt time.Time
-	leftAt   time.Time // when it was redirected, until the new owner is seen open
-	last     *control.FreezeReport
+	freeze        *freeze
+	park          []*produce // FIFO (R27 i)
+	parked        int64      // bytes in park
+	refused       map[wire.ConnID]time.Time
+	pinned        map[string]bool // moves that hold segments against retention
+	openedAt      time.Time
+	openedVersion int64     // of the row by which it opened
+	leftAt        time.Time // when it was redirected, until the new owner is seen open
+	last          *control.FreezeReport
 
 	producedBytes, consumedBytes int64
 }
@@ -110,6 +112,7 @@ func (p *Partition) wake() {
 
 // setState moves the partition to a new state and wakes whoever waits for one. The caller holds mu.
 func (p *Partition) setState(next State, reason string) {
+	p.reasonCode = ""
 	if next == p.state {
 		p.reason = reason
 		return
@@ -143,10 +146,15 @@ func (p *Partition) serves() bool { return p.state == StateOpen || p.state == St
 
 // Status describes the partition for people and for sweeps.
 func (p *Partition) Status() control.PartitionStatus {
+	suspended := p.broker.suspension(p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := control.PartitionStatus{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, State: string(p.state), Reason: p.reason, Since: p.since,
 		Parked: len(p.park), LastFreeze: p.last, ProduceSum: p.producedBytes, ConsumedSum: p.consumedBytes}
+	s.ReasonCode = p.reasonCode
+	if suspended != nil {
+		s.Suspended, s.SuspendedReason = suspended.code, suspended.reason
+	}
 	if p.row != nil {
 		s.Epoch, s.Version, s.Owner, s.MoveID = p.row.Epoch, p.row.Version, p.row.Owner, p.row.Moving()
 	}

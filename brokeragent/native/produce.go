@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"portage/brokeragent/control"
 	"portage/brokeragent/native/recordbatch"
 	"portage/brokeragent/native/seglog"
 	"portage/brokeragent/native/wire"
@@ -200,6 +201,7 @@ func (p *Partition) failStorage(err error) {
 	p.logger.Error("the disk failed; the partition is closed until this agent restarts", "error", err)
 	p.endFreeze(false)
 	p.setState(StateClosed, "the disk failed: "+err.Error()+"; mend it and restart this agent")
+	p.reasonCode = control.CodeStorage
 	p.refusePark(kerr.KafkaStorageError.Code, nil)
 }
 

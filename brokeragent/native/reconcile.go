@@ -71,21 +71,38 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 	}
 	state, f := p.state, p.freeze
 	p.mu.Unlock()
+	suspended := p.broker.suspension(p.key)
 	switch {
 	case row == nil:
 		// Absence is proved by a read of its own before anything is put away: a topic is gone, or this was not its newest row.
 		if present, err := p.broker.readRow(ctx, p.key); err != nil || present != nil {
 			return true
 		}
+		gone, err := p.broker.deleted(ctx, p.topicID)
+		if err != nil {
+			return true
+		}
+		if !gone {
+			p.broker.mu.Lock()
+			p.broker.unknown(p.key)
+			p.broker.mu.Unlock()
+			p.stayBack(p.broker.suspension(p.key))
+			return false
+		}
 		return p.leave(nil)
 	case row.Owner != p.broker.cfg.BrokerID:
 		return p.leave(row)
+	case state == StateFrozen && suspended != nil:
+		return false // neither AbortMove nor OpenOwner before it is reconciled; lifting wakes this
 	case state == StateFrozen:
 		return p.settleFreeze(ctx, row, f)
 	case state == StateOpen:
 		return p.stayOpen(row)
 	case state == StateClosed && p.storageFailed():
 		return false // a failed log is not trusted again by this process
+	case suspended != nil:
+		p.stayBack(suspended)
+		return false
 	default:
 		return p.open(ctx, row)
 	}
@@ -107,8 +124,11 @@ func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment,
 		if !expired {
 			return false
 		}
-		after, err := p.broker.cfg.Rows.AbortMove(ctx, f.moveID, p.broker.cfg.BrokerID, "the freeze's lease ended")
+		after, err := p.broker.cfg.Rows.AbortMoveHolding(ctx, f.moveID, p.broker.cfg.BrokerID, "the freeze's lease ended", metastore.HeldOf(row))
 		p.broker.noteRead(err) // R27 ii: what is refused from now on depends on it
+		if p.broker.suspendRefused(p.key, err) {
+			return false
+		}
 		if refused, ok := metastore.RefusedWith(err); ok {
 			after = refused.Row // R14: a refusal carries the row, and the source acts on it
 		} else if err != nil {
@@ -145,12 +165,16 @@ func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, go
 	p.mu.Unlock()
 	faults.Point("open.before")
 	after, err := p.broker.cfg.Rows.OpenOwner(ctx, metastore.OpenRequest{TopicID: p.topicID, Partition: p.partition, Broker: p.broker.cfg.BrokerID,
-		Epoch: row.Epoch, Storage: p.broker.cfg.Storage, Process: p.broker.cfg.Process, LogEnd: end, GoneMove: gone})
+		Epoch: row.Epoch, Storage: p.broker.cfg.Storage, Process: p.broker.cfg.Process, LogEnd: end, GoneMove: gone, Held: metastore.HeldOf(row)})
 	p.broker.noteRead(err)
+	if p.broker.suspendRefused(p.key, err) {
+		p.wake()
+		return nil, nil
+	}
 	if refused, ok := metastore.RefusedWith(err); ok {
 		p.logger.Warn("opening was refused", "code", refused.Code, "reason", refused.Reason)
-		if refused.Code == metastore.CodeStorageChanged {
-			p.close(refused.Reason)
+		if refused.Code == metastore.CodeStorageChanged || refused.Code == metastore.CodeSuperseded {
+			p.close(refused.Code, refused.Reason)
 			return nil, nil
 		}
 		p.broker.apply(p.key, refused.Row)
@@ -162,13 +186,18 @@ func (p *Partition) openOwner(ctx context.Context, row *metastore.Assignment, go
 	}
 	faults.Point("open.after")
 	p.broker.apply(p.key, after)
+	// What is acknowledged under this opening must not be forgotten when the metastore is (R1).
+	if err := p.broker.held.sync(); err != nil {
+		p.logger.Error("the opened row could not be kept, so it does not open", "error", err)
+		return nil, err
+	}
 	return after, nil
 }
 
 // openAt begins to serve: the caller holds mu and an acknowledged OpenOwner.
 func (p *Partition) openAt(row *metastore.Assignment) {
 	p.row, p.serving = row, row.Epoch
-	p.openedAt = time.Now()
+	p.openedAt, p.openedVersion = time.Now(), row.Version
 	p.install = nil
 	p.setState(StateOpen, "")
 	p.appendPark()
@@ -186,9 +215,17 @@ func (p *Partition) stayOpen(row *metastore.Assignment) bool {
 			p.unpin(id) // the move is over, whether or not someone said so (R23)
 		}
 	}
-	if !p.failBrokenStorage() && row.Epoch != p.serving {
+	if p.failBrokenStorage() {
+		return false
+	}
+	if row.Version > p.openedVersion && row.OpenedEpoch == p.serving && row.OpenedProcess != nil && *row.OpenedProcess != p.broker.cfg.Process {
+		// A copy of this data folder runs as the same broker. Its heartbeat will stop this process; nothing more is accepted until then.
+		p.setState(StateClosed, "another process of this broker has opened the partition")
+		p.reasonCode = metastore.CodeSuperseded
+	} else if row.Epoch != p.serving {
 		// The partition left and came back while this process did not look: what it holds is not that history.
 		p.setState(StateClosed, "the metastore has this broker as owner at an epoch whose records it does not hold; restart this agent")
+		p.reasonCode = CodeOtherEpoch
 	}
 	return false
 }
@@ -331,13 +368,14 @@ func (p *Partition) readInstall() *Installed {
 
 func (p *Partition) dir() string { return p.broker.partitionDir(p.key) }
 
-// close marks the partition as not to be opened, with what the operator can do.
-func (p *Partition) close(reason string) {
+// close marks the partition as not to be opened, with a stable code and what the operator can do.
+func (p *Partition) close(code, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.logger.Error("the partition stays closed", "reason", reason)
+	p.logger.Error("the partition stays closed", "code", code, "reason", reason)
 	p.endFreeze(false)
 	p.setState(StateClosed, reason)
+	p.reasonCode = code
 	p.refusePark(kerr.NotLeaderForPartition.Code, nil)
 }
 
@@ -352,15 +390,15 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	}
 	p.mu.Unlock()
 
-	local, err := p.inspect(ctx)
+	local, err := p.inspect(ctx, row)
 	if err != nil {
 		if metastore.IsUnknown(err) || errors.Is(err, errMetastoreAway) {
 			return true
 		}
 		return p.cannotOpen("", err)
 	}
-	if err := decideOpen(row, local, p.broker.cfg.Storage); err != nil {
-		p.close(err.Error())
+	if obstacle := decideOpen(row, local, p.broker.cfg.Storage); obstacle != nil {
+		p.close(obstacle.code, obstacle.reason)
 		return false
 	}
 	if !local.exists {
@@ -401,7 +439,7 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 func (p *Partition) cannotOpen(what string, err error) (again bool) {
 	reason := what + err.Error()
 	if !durable.NoRoom(err) {
-		p.close(reason)
+		p.close(control.CodeStorage, reason)
 		return false
 	}
 	p.mu.Lock()

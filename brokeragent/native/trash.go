@@ -176,12 +176,21 @@ func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnsw
 }
 
 func (t *Trash) sweepable(ctx context.Context, r Retained) error {
-	row, err := t.broker.cfg.Rows.ReadAssignment(ctx, r.TopicID, r.Partition)
+	row, err := t.broker.readRow(ctx, key{r.TopicID, r.Partition})
 	if err != nil {
 		return errMetastoreAway
 	}
 	if row == nil {
-		return nil // the topic id was deleted by a guarded write; it never comes back
+		switch gone, err := t.broker.deleted(ctx, r.TopicID); {
+		case err != nil:
+			return errMetastoreAway
+		case !gone:
+			return errors.New("the metastore does not know this topic, and nothing says that it was deleted")
+		}
+		return nil // deleted by a guarded write; the topic id never comes back
+	}
+	if s := t.broker.suspension(key{r.TopicID, r.Partition}); s != nil {
+		return errors.New(s.reason)
 	}
 	if row.Moving() != "" {
 		return errors.New("the partition is moving")

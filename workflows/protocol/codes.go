@@ -84,6 +84,12 @@ var Codes = map[string]Explanation{
 	"no_fence":        {"The source would not stop acknowledging writes in time, so its copy is not promoted by itself.", "Raise promoteAfter to twice the agent's --promote-fence, upgrade the agent of {from}, or use \"onSourceLoss\": \"ask\"."},
 	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
 
+	// What keeps a partition closed at its owner.
+	"data_missing": {"The owner's data folder does not hold the partition, and nothing is created over what is missing.", "Mount the right volume and restart the agent of {to}."},
+	"data_older":   {"The log ends before what the owner is known to have confirmed: an old backup, or a disk that lost its end.", "Restore the newest data and restart the agent of {to}."},
+	"other_epoch":  {"The copy in the data folder is not the one that the partition's epoch began with.", "Restore the newest data and restart the agent of {to}."},
+	"foreign_data": {"The partition's folder holds another partition.", "Restore the right data and restart the agent of {to}."},
+
 	// What keeps an agent from its place, and what refuses a topic.
 	"node_id_taken":   {"Another broker has this Kafka node id.", "Start the agent with another --node-id."},
 	"superseded":      {"Another process registered under this broker id.", "Run one agent a broker id."},
