@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 
@@ -154,24 +152,6 @@ func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflo
 	}
 	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: row.Owner, To: in.To,
 		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: m.ControllerEpoch, ControllerID: m.ControllerID}, nil
-}
-
-// releaseOrphan aborts a claim whose workflow run is closed (terminated, reset, or its server's data lost).
-func (m *Moves) releaseOrphan(ctx context.Context, holder *metastore.Move) (bool, error) {
-	described, err := m.Temporal.DescribeWorkflow(ctx, holder.WorkflowID, holder.RunID)
-	var missing *serviceerror.NotFound
-	switch {
-	case errors.As(err, &missing):
-	case err != nil:
-		return false, &metastore.Unknown{Write: "asking Temporal for the holder of the claim", Cause: err}
-	case described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
-		return false, nil
-	}
-	_, err = m.Store.AbortMove(ctx, holder.ID, m.ControllerID, "its workflow run is closed")
-	if _, committed := metastore.RefusedWith(err, metastore.CodeMoveCommitted); committed {
-		return true, nil
-	}
-	return err == nil, err
 }
 
 // Ensure makes the destination ready: vacant, with room, its staging open, a former copy adopted where digests match.

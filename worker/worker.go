@@ -35,6 +35,8 @@ type Config struct {
 	Store         *metastore.Store
 	Temporal      client.Client
 	Logger        *slog.Logger
+	// SuperviseEvery is the pause between two passes of the fleet's Supervisor when this worker is the one to start it.
+	SuperviseEvery time.Duration
 }
 
 // stopFor is how long a stopping worker lets its activities hand over.
@@ -74,6 +76,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Logger.Info("worker is up", "taskQueue", cfg.TaskQueue, "controller", cfg.ControllerID)
 	defer w.Stop()
 	defer retainInBackground(ctx, cfg.Store, cfg.Logger)()
+	defer superviseFrom(ctx, cfg)()
 	select {
 	case <-ctx.Done():
 		return nil
@@ -85,11 +88,13 @@ func Run(ctx context.Context, cfg Config) error {
 // Register makes the workflows and activities known under their wire names.
 func Register(w sdk.Registry, moves *activities.Moves) {
 	w.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	for name, step := range map[string]any{
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
 		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
 		protocol.ActivityPace:        moves.Pace,
 		protocol.ActivityWatchSource: moves.WatchSource, protocol.ActivityPromote: moves.Promote,
+		protocol.ActivitySupervise: moves.Supervise,
 	} {
 		w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: name})
 	}

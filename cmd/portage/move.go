@@ -25,6 +25,9 @@ type moveCmd struct {
 	Status moveStatusCmd `cmd:"" help:"Show where a move is and what blocks it."`
 	Tune   moveTuneCmd   `cmd:"" help:"Change the pace of a running move, or force its cutover."`
 	Cancel moveCancelCmd `cmd:"" help:"Cancel a move; before its commit everything is restored."`
+
+	Promote movePromoteCmd `cmd:"" help:"Let the copy of a move whose source is gone become the partition."`
+	Abandon moveAbandonCmd `cmd:"" help:"Give a move up, also one whose workflow is gone; what was copied is kept in trash."`
 }
 
 // partitionArg is a partition as people write it: orders/3.
@@ -58,8 +61,12 @@ type moveStartCmd struct {
 	Reason    string            `help:"Why, for the audit."`
 	Limit     protocol.ByteSize `help:"Bytes a second of the copy; 0 is no limit." default:"0"`
 	Force     bool              `help:"Accept a freeze longer than the limit."`
-	DSN       string            `help:"The metastore, for --dry-run." name:"dsn"`
-	TokenFile string            `help:"The fleet's secret, for --dry-run." type:"path"`
+
+	OnSourceLoss string        `help:"When the source is gone: ask a person, promote the copy by itself (auto), or never." enum:"ask,auto,never" default:"ask"`
+	PromoteAfter time.Duration `help:"How long the source must be silent before it is taken for gone; with auto at least twice its --promote-fence." default:"2m"`
+
+	DSN       string `help:"The metastore, for --dry-run." name:"dsn"`
+	TokenFile string `help:"The fleet's secret, for --dry-run." type:"path"`
 	temporalFlags
 	outputFlags
 }
@@ -74,7 +81,8 @@ func (c *moveStartCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer temporal.Close()
-	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force}
+	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force,
+		OnSourceLoss: c.OnSourceLoss, PromoteAfter: protocol.Duration(c.PromoteAfter)}
 	run, err := startMove(ctx, temporal, c.TaskQueue, in)
 	if err != nil {
 		return err

@@ -10,8 +10,9 @@ import (
 )
 
 type workerCmd struct {
-	ControllerID  string `help:"Name of this deployment; all its workers share it." default:"portage"`
-	MetricsListen string `help:"Where /metrics, /healthz and /readyz are served; empty is nowhere."`
+	ControllerID   string        `help:"Name of this deployment; all its workers share it." default:"portage"`
+	MetricsListen  string        `help:"Where /metrics, /healthz and /readyz are served; empty is nowhere."`
+	SuperviseEvery time.Duration `help:"How often the Supervisor looks for claims whose workflow is gone." default:"10s"`
 	storeFlags
 	tokenFlags
 	temporalFlags
@@ -35,7 +36,7 @@ func (c *workerCmd) Run(ctx context.Context, all *cli) error {
 	}
 	defer temporal.Close()
 	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen,
-		Store: store, Temporal: temporal, Logger: logger})
+		Store: store, Temporal: temporal, Logger: logger, SuperviseEvery: c.SuperviseEvery})
 }
 
 // waitFor is how long a starting service waits for its metastore.

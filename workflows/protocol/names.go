@@ -7,7 +7,8 @@ const TaskQueue = "portage"
 
 // Workflow, activity, query and signal names as Temporal sees them. They are recorded in histories: never rename one.
 const (
-	WorkflowMove = "Move"
+	WorkflowMove       = "Move"
+	WorkflowSupervisor = "Supervisor"
 
 	ActivityClaim   = "Claim"
 	ActivityEnsure  = "Ensure"
@@ -20,6 +21,8 @@ const (
 
 	ActivityWatchSource = "WatchSource"
 	ActivityPromote     = "Promote"
+
+	ActivitySupervise = "Supervise"
 
 	QueryStatus    = "Status"
 	SignalProgress = "progress"
