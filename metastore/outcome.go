@@ -31,6 +31,7 @@ const (
 	CodeSuperseded       = "superseded"
 	CodeOtherFleet       = "other_fleet"
 	CodeInvalidSetting   = "invalid_setting"
+	CodeBrokerAlive      = "broker_alive"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).

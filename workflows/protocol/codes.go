@@ -93,6 +93,7 @@ var Codes = map[string]Explanation{
 	// What keeps an agent from its place, and what refuses a topic.
 	"node_id_taken":   {"Another broker has this Kafka node id.", "Start the agent with another --node-id."},
 	"superseded":      {"Another process registered under this broker id.", "Run one agent a broker id."},
+	"broker_alive":    {"The broker whose storage is to be replaced is alive on its old storage.", "Stop its agent first."},
 	"other_fleet":     {"The data folder belongs to another fleet.", "Correct --data or --dsn."},
 	"topic_exists":    {"There is a topic by this name already.", "Choose another name."},
 	"invalid_topic":   {"The topic can not be made as asked.", "Correct what the reason names."},
