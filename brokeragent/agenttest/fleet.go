@@ -26,7 +26,8 @@ import (
 	"portage/metastore"
 )
 
-const token = "test-token"
+// Token is the secret of every fleet here.
+const Token = "test-token"
 
 // patience bounds every wait for an event. It is long, because a test fails on it only when the event never comes.
 const patience = 30 * time.Second
@@ -61,7 +62,7 @@ type Fleet struct {
 func New(t testing.TB) *Fleet {
 	t.Helper()
 	dsn := servicestest.Database(t, servicestest.Postgres(t))
-	f := &Fleet{T: t, dsn: dsn, agents: map[string]*Agent{}, Peers: control.NewClient(token), log: logger(t)}
+	f := &Fleet{T: t, dsn: dsn, agents: map[string]*Agent{}, Peers: control.NewClient(Token), log: logger(t)}
 	f.Store = f.open(dsn)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {
@@ -135,7 +136,7 @@ func (f *Fleet) Start(id string, limits native.Limits) *Agent {
 	a := &Agent{ID: id, NodeID: int32(len(f.agents) + 1), Data: f.T.TempDir(), fleet: f, Metastore: NewProxy(f.T, u.Host)}
 	u.Host = a.Metastore.Addr()
 	a.store = f.open(u.String())
-	a.Config = brokeragent.Config{BrokerID: id, NodeID: a.NodeID, KafkaListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", Data: a.Data, Token: token,
+	a.Config = brokeragent.Config{BrokerID: id, NodeID: a.NodeID, KafkaListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", Data: a.Data, Token: Token,
 		Limits: limits, Logger: f.log}
 	f.agents[id] = a
 	f.T.Cleanup(func() {

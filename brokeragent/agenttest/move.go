@@ -155,9 +155,13 @@ func (m *Move) TryDrain(frozen control.FreezeAnswer) (control.DrainAnswer, error
 }
 
 // Drain fetches the tail of a freeze and installs the copy.
-func (m *Move) Drain(frozen control.FreezeAnswer) control.DrainAnswer {
+func (m *Move) Drain(frozen control.FreezeAnswer) (answer control.DrainAnswer) {
 	m.fleet.T.Helper()
-	return Must(m.TryDrain(frozen))(m.fleet.T)
+	m.patiently("drain", func() (err error) {
+		answer, err = m.TryDrain(frozen)
+		return err
+	})
+	return answer
 }
 
 // Evidence is what CommitOwner is given.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -193,9 +192,6 @@ func TestDestinationThatIsNotEmptyIsRefused(t *testing.T) {
 // A destination whose disk is too small for the partition is refused before a byte is copied.
 func TestTooLittleRoomIsRefused(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small disk needs root")
-	}
 	w := newWorld(t, setup{brokers: 2, workers: 1})
 	load := w.startLoad()
 	load.fill(40)
@@ -206,12 +202,7 @@ func TestTooLittleRoomIsRefused(t *testing.T) {
 		{"the disk is smaller than the partition", "32m", "b3", 3},
 		{"what must stay free is in the way", "100m", "b4", 4},
 	} {
-		data := filepath.Join(filepath.Dir(w.Agent("b1").Data), c.broker)
-		w.must(os.MkdirAll(data, 0o755))
-		if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size="+c.size); err != nil {
-			t.Skipf("no small disk can be mounted here: %v", err)
-		}
-		t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
+		w.smallDisk(c.broker, c.size)
 		_, err := w.AddAgent(w.ctx, c.n)
 		w.must(err)
 		picture := w.remember()

@@ -1,60 +1,29 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.temporal.io/sdk/client"
 
 	"portage/brokeragent/control"
+	"portage/internal/durable/durabletest"
 	"portage/internal/ledger"
 	"portage/workflows/protocol"
 )
 
-// smallDisk mounts a file system of that size as the data folder of the next broker and returns the folder.
+// smallDisk gives the next broker a data folder of that size, and returns the folder.
 func (w *world) smallDisk(broker, size string) string {
 	w.t.Helper()
-	if os.Geteuid() != 0 {
-		w.t.Skip("mounting a small disk needs root")
-	}
 	data := filepath.Join(filepath.Dir(w.Agent("b1").Data), broker)
-	w.must(os.MkdirAll(data, 0o755))
-	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size="+size); err != nil {
-		w.t.Skipf("no small disk can be mounted here: %v", err)
-	}
-	w.t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
+	durabletest.SmallDisk(w.t, data, size)
 	return data
-}
-
-// ballast fills a disk until only that many bytes are free, and returns what makes room again.
-func (w *world) ballast(disk string, free int64) (remove func()) {
-	w.t.Helper()
-	path := filepath.Join(disk, "ballast")
-	file, err := os.Create(path)
-	w.must(err)
-	defer file.Close()
-	for zeros := make([]byte, 64<<10); ; {
-		var stat syscall.Statfs_t
-		w.must(syscall.Statfs(disk, &stat))
-		room := int64(stat.Bavail)*stat.Bsize - free
-		if room <= 0 {
-			break
-		}
-		if _, err := file.Write(zeros[:min(room, int64(len(zeros)))]); errors.Is(err, syscall.ENOSPC) {
-			break // others write too
-		} else {
-			w.must(err)
-		}
-	}
-	return func() { w.must(os.Remove(path)) }
 }
 
 // blocked waits until the move says that it waits for something, and returns the sentence.
@@ -102,7 +71,7 @@ func TestAFullDestinationPausesTheCopy(t *testing.T) {
 	load.fill(32)
 	run := w.start("b3", slowly)
 	w.phase(run, protocol.PhaseCopy)
-	room := w.ballast(disk, 4<<20)
+	room := durabletest.Fill(t, disk, 4<<20)
 	if sentence := w.blocked(run, control.CodeDiskFull); !strings.Contains(sentence, "b3 has") || !strings.Contains(sentence, "free space") {
 		t.Errorf("the move says %q", sentence)
 	}
@@ -128,7 +97,7 @@ func TestAFullOwnerGoesOnWhenThereIsRoom(t *testing.T) {
 	w.must(err)
 	load := w.startLoad()
 	w.mustMove("b3")
-	room := w.ballast(disk, 0)
+	room := durabletest.Fill(t, disk, 0)
 	run := w.start("b1")
 	w.blocked(run, control.CodeStorage)
 	if state := w.partition("b3").State; state != "open" {

@@ -54,6 +54,54 @@ func TestATornTailIsCutAtTheLastWholeBatchWhereverItIsTorn(t *testing.T) {
 	}
 }
 
+// A whole 64 KiB segment, torn at each of its bytes (the short run takes every 17th): the log that opens ends at the last
+// whole batch.
+func TestASegmentTornAtEveryByte(t *testing.T) {
+	l := create(t, Options{})
+	ends := []int64{0}
+	for l.Size() < 64<<10 {
+		put(t, l, batchtest.Batch(batchtest.Opts{Count: 3, ValueBytes: 700}))
+		ends = append(ends, l.Size())
+	}
+	whole := mustRead(t, activeFile(l))
+	dir := crash(t, l.Dir())
+	file := fileOf(dir, 0, logExt)
+	opts := Options{syncFile: func(*os.File) error { return nil }} // what is torn here is the file, not the disk's cache
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	step := 17
+	if os.Getenv("PORTAGE_TEST") == "all" {
+		step = 1
+	}
+	batches := len(ends) - 1
+	for cut := len(whole); cut >= 0; cut -= step {
+		for ends[batches] > int64(cut) {
+			batches--
+		}
+		// What the last opening cut is written again, one byte less of it.
+		if _, err := f.WriteAt(whole[ends[batches]:cut], ends[batches]); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Truncate(int64(cut)); err != nil {
+			t.Fatal(err)
+		}
+		var rec Recovery
+		got := &Log{dir: dir, id: orders, opts: opts.withDefaults()}
+		seg, err := got.openActive(0, &rec)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		at := seg.tally.at
+		seg.file.Close()
+		if at.next != int64(3*batches) || at.size != ends[batches] || rec.CutBytes != int64(cut)-ends[batches] {
+			t.Fatalf("cut at %d: end %d size %d, %+v", cut, at.next, at.size, rec)
+		}
+	}
+}
+
 func TestATailBelowWhatACleanCloseProvedDurableIsNotCut(t *testing.T) {
 	l := create(t, Options{})
 	fill(t, l, 3, 0)

@@ -71,7 +71,11 @@ func (v *verifier) partial() bool { return v.have > 0 }
 // scan reads a whole segment. damage says why the file is not sound up to its end; err is a failure to read.
 func scan(f *os.File, base, interval int64) (t tally, damage, err error) {
 	v := verifier{tally: newTally(base, interval)}
-	buf := make([]byte, scanBufferBytes)
+	info, err := f.Stat()
+	if err != nil {
+		return v.tally, nil, err
+	}
+	buf := make([]byte, min(scanBufferBytes, info.Size()+1)) // one more, to meet the end
 	for pos := int64(0); ; {
 		n, err := f.ReadAt(buf, pos)
 		pos += int64(n)
