@@ -33,3 +33,15 @@ func (w *world) hold(broker string) (thaw func()) {
 	w.must(p.Signal(syscall.SIGSTOP))
 	return func() { w.t.Helper(); w.must(p.Signal(syscall.SIGCONT)) }
 }
+
+// run runs a command that takes no Temporal to its end.
+func (w *world) run(args ...string) (output string, code int) {
+	w.t.Helper()
+	cmd := exec.CommandContext(w.ctx, binary, args...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.t.Fatalf("portage %v: %v\n%s", args, err, out)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}

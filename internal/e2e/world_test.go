@@ -39,6 +39,9 @@ type setup struct {
 	// ownPostgres and ownTemporal start servers that the test may kill.
 	ownPostgres, ownTemporal bool
 	agentArgs                []string
+	// postgres is used instead, and standby named beside it.
+	postgres, standby *services.Postgres
+	env               []string // of every process
 }
 
 var worlds atomic.Int64
@@ -48,10 +51,12 @@ func newWorld(t testing.TB, s setup) *world {
 	ctx, cancel := context.WithTimeout(context.Background(), testBound)
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, faults: newFaultctl(t), topic: fmt.Sprintf("orders-%d", worlds.Add(1))}
-	options := fleet.Options{Dir: t.TempDir(), Binary: binary, Progress: os.Stderr, Env: []string{w.faults.env()}, AgentArgs: s.agentArgs, TaskQueue: w.topic}
+	options := fleet.Options{Dir: t.TempDir(), Binary: binary, Progress: os.Stderr, Env: append([]string{w.faults.env()}, s.env...), Standby: s.standby, AgentArgs: s.agentArgs, TaskQueue: w.topic}
 	var err error
-	options.Postgres, err = servicePostgres(t, s.ownPostgres)
-	w.must(err)
+	if options.Postgres = s.postgres; options.Postgres == nil {
+		options.Postgres, err = servicePostgres(t, s.ownPostgres)
+		w.must(err)
+	}
 	options.Temporal, err = serviceTemporal(t, s.ownTemporal)
 	w.must(err)
 	if w.Fleet, err = fleet.Start(ctx, options); err != nil {

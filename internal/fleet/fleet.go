@@ -39,6 +39,8 @@ type Options struct {
 	// Postgres and Temporal are used instead of starting any, when set; the caller stops them.
 	Postgres *services.Postgres
 	Temporal *services.Temporal
+	// Standby is a copy of Postgres that everyone turns to when Postgres is lost.
+	Standby *services.Postgres
 	// Env is added to every process of the binary, AgentArgs to every agent's command line.
 	Env       []string
 	AgentArgs []string
@@ -138,6 +140,11 @@ func (f *Fleet) startPostgres(ctx context.Context) (err error) {
 	}
 	if f.dsn, err = f.Postgres.CreateDatabase(ctx, ""); err != nil {
 		return err
+	}
+	if f.options.Standby != nil {
+		if f.dsn, err = withStandby(f.dsn, f.options.Standby.DSN()); err != nil {
+			return err
+		}
 	}
 	return durable.WriteFile(file, []byte(databaseOf(f.dsn)))
 }
