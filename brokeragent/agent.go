@@ -66,9 +66,6 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	if cfg.MaxTransfers <= 0 {
-		cfg.MaxTransfers = 2
-	}
 	if cfg.DiskFloorBytes <= 0 {
 		cfg.DiskFloorBytes = 64 << 20
 	}

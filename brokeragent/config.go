@@ -26,7 +26,7 @@ type Config struct {
 	AllowUnfenced    bool   // accept orders without controller epoch and token, and count them
 	LimitInPerSec    float64
 	LimitOutPerSec   float64
-	MaxTransfers     int // copies at once, per direction; 2
+	MaxTransfers     int // copies at once, per direction; 0 switches copies off
 	// DiskFloorBytes stays free whatever is copied, so that staging never starves the partitions this broker owns; 64 MiB
 	// when 0.
 	DiskFloorBytes int64
@@ -76,6 +76,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LimitInPerSec < 0 || c.LimitOutPerSec < 0 {
 		all = append(all, errors.New("--limit-in and --limit-out can not be negative; 0 lifts the limit"))
+	}
+	if c.MaxTransfers < 0 {
+		all = append(all, errors.New("--max-transfers can not be negative; 0 switches copies off"))
 	}
 	return errors.Join(all...)
 }

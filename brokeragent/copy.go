@@ -87,7 +87,11 @@ func (s *session) takeTransfer(ctx context.Context) bool {
 	if s.agent.incoming.TryAcquire(1) {
 		return true
 	}
-	s.wait(control.CodeTransferLimit, fmt.Sprintf("%d copies come into %s already", s.agent.cfg.MaxTransfers, s.agent.cfg.BrokerID))
+	reason := fmt.Sprintf("%d copies come into %s already", s.agent.cfg.MaxTransfers, s.agent.cfg.BrokerID)
+	if s.agent.cfg.MaxTransfers == 0 {
+		reason = fmt.Sprintf("copies into %s are switched off (--max-transfers 0)", s.agent.cfg.BrokerID)
+	}
+	s.wait(control.CodeTransferLimit, reason)
 	if err := s.agent.incoming.Acquire(ctx, 1); err != nil {
 		s.update(func(st *control.SessionStatus) { st.State = control.CopyIdle })
 		return false

@@ -32,6 +32,9 @@ const (
 	CodeOtherFleet       = "other_fleet"
 	CodeInvalidSetting   = "invalid_setting"
 	CodeBrokerAlive      = "broker_alive"
+	CodeBrokerInUse      = "broker_in_use"
+	CodeNotDraining      = "broker_not_draining"
+	CodeTooFewBrokers    = "too_few_brokers"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).

@@ -137,7 +137,7 @@ func (f *Fleet) Start(id string, limits native.Limits) *Agent {
 	u.Host = a.Metastore.Addr()
 	a.store = f.open(u.String())
 	a.Config = brokeragent.Config{BrokerID: id, NodeID: a.NodeID, KafkaListen: "127.0.0.1:0", ControlListen: "127.0.0.1:0", Data: a.Data, Token: Token,
-		Limits: limits, Logger: f.log}
+		Limits: limits, MaxTransfers: 2, Logger: f.log}
 	f.agents[id] = a
 	f.T.Cleanup(func() {
 		if a.agent != nil {

@@ -21,7 +21,7 @@ type agentCmd struct {
 	Data             string            `help:"Folder of this broker's partitions." type:"path" required:""`
 	LimitIn          protocol.ByteSize `help:"Bytes a second of all copies into this broker; 0 is no limit." default:"0"`
 	LimitOut         protocol.ByteSize `help:"Bytes a second of all copies out of this broker; 0 is no limit." default:"0"`
-	MaxTransfers     int               `help:"Copies at once, in each direction." default:"2"`
+	MaxTransfers     int               `help:"Copies at once, in each direction; 0 switches copies off." default:"2"`
 	DiskFloor        protocol.ByteSize `help:"Bytes that copies leave free, for the partitions this broker owns." default:"64MiB"`
 	SegmentSize      protocol.ByteSize `help:"Size at which a log begins a new segment." default:"128MiB"`
 	TrashRetention   time.Duration     `help:"How long former copies are kept." default:"24h"`

@@ -12,7 +12,59 @@ import (
 )
 
 type brokerCmd struct {
+	Drain          drainCmd          `cmd:"" help:"Let a broker take no more partitions, or take that back."`
+	Remove         removeCmd         `cmd:"" help:"Take an empty, draining broker out of the fleet for good."`
 	ReplaceStorage replaceStorageCmd `cmd:"" help:"Let a broker id go on with another data folder, because the old one is gone for good."`
+}
+
+type drainCmd struct {
+	Broker string `arg:"" help:"The broker id."`
+	Cancel bool   `help:"Let it take partitions again."`
+	Reason string `help:"Why, for the audit."`
+	storeFlags
+}
+
+// Run marks the broker. It goes on serving what it owns.
+func (c *drainCmd) Run(ctx context.Context) error {
+	return c.change(ctx, func(store *metastore.Store) (string, error) {
+		err := store.SetDraining(ctx, c.Broker, !c.Cancel, whoami(), c.Reason)
+		if c.Cancel {
+			return fmt.Sprintf("broker %s takes partitions again", c.Broker), err
+		}
+		return fmt.Sprintf("broker %s takes no more partitions and serves what it has; move that away, then `portage broker remove %s`", c.Broker, c.Broker), err
+	})
+}
+
+type removeCmd struct {
+	Broker     string `arg:"" help:"The broker id."`
+	MinBrokers int    `help:"Refuse to leave fewer brokers that take partitions." default:"3"`
+	Reason     string `help:"Why, for the audit."`
+	storeFlags
+}
+
+// Run removes the broker, or says what it is still needed for.
+func (c *removeCmd) Run(ctx context.Context) error {
+	return c.change(ctx, func(store *metastore.Store) (string, error) {
+		err := store.RemoveBroker(ctx, metastore.RemoveRequest{Broker: c.Broker, MinBrokers: c.MinBrokers, By: whoami(), Reason: c.Reason})
+		return fmt.Sprintf("broker %s is out of the fleet; its agent stops by itself and its id is not used again", c.Broker), err
+	})
+}
+
+// change makes one write to the metastore and prints what it did.
+func (f storeFlags) change(ctx context.Context, write func(*metastore.Store) (done string, err error)) error {
+	store, err := f.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	done, err := write(store)
+	if metastore.IsUnknown(err) {
+		return unreachable(err)
+	}
+	if err == nil {
+		fmt.Println(done)
+	}
+	return err
 }
 
 type replaceStorageCmd struct {

@@ -114,7 +114,7 @@ func run(m *testing.M) (code int, err error) {
 }
 
 // notOfAMove are guarded writes that no participant of a move makes: operators and clients do, through their own tests.
-var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController", "ReplaceStorage"}
+var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController", "ReplaceStorage", "RemoveBroker"}
 
 var (
 	pointCall   = regexp.MustCompile(`faults\.Point\("([^"]+)"\)`)
