@@ -29,6 +29,7 @@ type agentCmd struct {
 	FreezeLease      time.Duration     `help:"A freeze that makes no progress ends after this." default:"10s"`
 	MaxFreeze        time.Duration     `help:"A freeze ends after this in any case." default:"30s"`
 	PromoteFence     time.Duration     `help:"While a move may promote over this broker, writes are acknowledged no longer than this after the last read of the metastore." default:"60s"`
+	MaxFrozen        int               `help:"Partitions frozen at once; no freeze ends while the metastore is away." default:"2"`
 	AllowUnfenced    bool              `help:"Accept orders without controller epoch and token, and count them."`
 	storeFlags
 	tokenFlags
@@ -45,7 +46,7 @@ func (c *agentCmd) Run(ctx context.Context, all *cli) error {
 		ControlListen: c.ControlListen, ControlAdvertise: c.ControlAdvertise, Data: c.Data, Token: token, AllowUnfenced: c.AllowUnfenced,
 		LimitInPerSec: float64(c.LimitIn), LimitOutPerSec: float64(c.LimitOut), MaxTransfers: c.MaxTransfers, DiskFloorBytes: int64(c.DiskFloor), Version: versionText(), Logger: logger,
 		Log:    seglog.Options{SegmentBytes: int64(c.SegmentSize)},
-		Limits: native.Limits{ParkFor: c.ParkFor, FreezeLease: c.FreezeLease, MaxFreeze: c.MaxFreeze, TrashRetention: c.TrashRetention, PromoteFence: c.PromoteFence}}
+		Limits: native.Limits{ParkFor: c.ParkFor, FreezeLease: c.FreezeLease, MaxFreeze: c.MaxFreeze, TrashRetention: c.TrashRetention, PromoteFence: c.PromoteFence, MaxFrozen: c.MaxFrozen}}
 	if err := config.Validate(); err != nil {
 		return &exitError{exitUsage, err}
 	}

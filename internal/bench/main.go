@@ -27,9 +27,12 @@ var benches = []struct {
 	name string
 	help string
 	run  func(context.Context, *bench) error
+	args []string // of the agents
 }{
-	{"frozen_time", "how long writes are held by a move, at 16 MiB, 256 MiB and 1 GiB", frozenTime},
-	{"copy_throughput", "a move of 2 GiB against cp and sync of the same files", copyThroughput},
+	{"frozen_time", "how long writes are held by a move, at 16 MiB, 256 MiB and 1 GiB", frozenTime, nil},
+	{"copy_throughput", "a move of 2 GiB against cp and sync of the same files", copyThroughput, nil},
+	{"move_overhead", "what a move of an empty partition costs beside the same workflow with empty activities", moveOverhead,
+		[]string{"--max-transfers", "1000", "--max-frozen", "1000"}},
 }
 
 type bench struct {
@@ -94,7 +97,7 @@ func run(ctx context.Context, dir string, quick bool, names []string) error {
 		if len(names) > 0 && !contains(names, b.name) {
 			continue
 		}
-		if err := one(ctx, b.run, binary, filepath.Join(dir, b.name), quick); err != nil {
+		if err := one(ctx, b.run, binary, filepath.Join(dir, b.name), quick, b.args); err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
 	}
@@ -102,11 +105,11 @@ func run(ctx context.Context, dir string, quick bool, names []string) error {
 }
 
 // one runs a benchmark on a fleet of its own.
-func one(ctx context.Context, measure func(context.Context, *bench) error, binary, dir string, quick bool) (err error) {
+func one(ctx context.Context, measure func(context.Context, *bench) error, binary, dir string, quick bool, agentArgs []string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: binary, Progress: os.Stderr})
+	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: binary, Progress: os.Stderr, AgentArgs: agentArgs})
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (s Sources) workflowState(ctx context.Context, workflowID, runID string) (s
 	case errors.As(err, &missing):
 		return WorkflowMissing, nil, nil
 	case err != nil:
-		return WorkflowUnknown, nil, fmt.Errorf("Temporal does not answer: %s", oneLine(err))
+		return WorkflowUnknown, nil, fmt.Errorf("no answer from Temporal: %s", oneLine(err))
 	case described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING:
 		return WorkflowRunning, described, nil
 	}
