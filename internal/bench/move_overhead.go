@@ -68,13 +68,24 @@ func moveOverhead(ctx context.Context, b *bench) error {
 	here, there := "b1", "b2"
 	var moves, empties []float64
 	for n := range r.Rounds + 1 {
-		took, err := b.together(ctx, r.Partitions, there, b.fleet.TaskQueue(), &r)
-		if err != nil {
-			return err
+		var took, emptyTook time.Duration
+		turns := []func() error{
+			func() (err error) {
+				took, err = b.together(ctx, r.Partitions, there, b.fleet.TaskQueue(), &r)
+				return err
+			},
+			func() (err error) {
+				emptyTook, err = b.together(ctx, r.Partitions, there, emptyQueue, nil)
+				return err
+			},
 		}
-		emptyTook, err := b.together(ctx, r.Partitions, there, emptyQueue, nil)
-		if err != nil {
-			return err
+		if n%2 == 1 { // what a turn leaves behind is not always the other's burden
+			slices.Reverse(turns)
+		}
+		for _, turn := range turns {
+			if err := turn(); err != nil {
+				return err
+			}
 		}
 		here, there = there, here
 		if n == 0 {

@@ -246,8 +246,10 @@ func TestAWriteRateAboveTheCopyRate(t *testing.T) {
 		if !regexp.MustCompile(`would take about \d+s, more than the limit of 2s`).MatchString(sentence) {
 			t.Errorf("the move says %q", sentence)
 		}
-		forced := true
-		w.tune(run, protocol.Tune{Force: &forced})
+		if out := w.shows(control.CodeFreezeTooLong).Unblock; !strings.Contains(out, "portage move tune "+w.topic+"/0 --force") {
+			t.Errorf("the way out is %q", out)
+		}
+		w.leads("portage move tune orders/3 --force")
 		result, err := w.end(run)
 		if err != nil || result.Converged {
 			t.Fatalf("the move ended as %+v, %v", result, err)

@@ -38,7 +38,7 @@ type setup struct {
 	brokers, workers int
 	// ownPostgres and ownTemporal start servers that the test may kill.
 	ownPostgres, ownTemporal bool
-	agentArgs                []string
+	agentArgs, workerArgs    []string
 	// postgres is used instead, and standby named beside it.
 	postgres, standby *services.Postgres
 	env               []string // of every process
@@ -76,7 +76,7 @@ func newWorld(t testing.TB, s setup) *world {
 		}
 	}
 	for range s.workers {
-		if _, err := w.AddWorker(); err != nil {
+		if _, err := w.AddWorker(s.workerArgs...); err != nil {
 			t.Fatal(err)
 		}
 	}

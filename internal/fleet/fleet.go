@@ -239,11 +239,12 @@ func (f *Fleet) RestartAgent(ctx context.Context, id string) error {
 }
 
 // AddWorker starts a worker and returns its index.
-func (f *Fleet) AddWorker() (int, error) {
+func (f *Fleet) AddWorker(extra ...string) (int, error) {
 	n := len(f.workers)
 	name := fmt.Sprintf("worker%d", n+1)
 	p, err := services.StartProcess(services.Command{Name: name, Path: f.options.Binary, Env: f.options.Env, LogFile: filepath.Join(f.options.Dir, name+".log"),
-		Args: []string{"worker", "--dsn", f.dsn, "--single-node-metastore", "--token-file", f.tokenFile, "--temporal-address", f.Temporal.Address(), "--task-queue", f.options.TaskQueue}})
+		Args: append([]string{"worker", "--dsn", f.dsn, "--single-node-metastore", "--token-file", f.tokenFile, "--temporal-address", f.Temporal.Address(),
+			"--task-queue", f.options.TaskQueue}, extra...)})
 	if err != nil {
 		return 0, err
 	}

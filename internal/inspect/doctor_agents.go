@@ -102,8 +102,12 @@ func (d Doctor) examineAgent(c *checks, a agentAnswer) {
 
 func examineClosed(c *checks, name string, s *control.AgentStatus) {
 	for _, p := range s.Partitions {
+		look := fmt.Sprintf("`portage explain %s/%d`", p.Topic, p.Partition)
 		if p.State == "closed" {
-			c.fail(name+" partitions", fmt.Sprintf("`portage explain %s/%d`", p.Topic, p.Partition), "%s/%d is closed: %s", p.Topic, p.Partition, p.Reason)
+			c.fail(name+" partitions", look, "%s/%d is closed, %s: %s", p.Topic, p.Partition, p.ReasonCode, p.Reason)
+		}
+		if p.Suspended != "" {
+			c.fail(name+" partitions", look, "%s/%d changes hands no more, %s: %s", p.Topic, p.Partition, p.Suspended, p.SuspendedReason)
 		}
 	}
 }

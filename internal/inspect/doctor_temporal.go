@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"portage/worker"
+	"portage/workflows/protocol"
 )
 
 func (d Doctor) examineTemporal(ctx context.Context) []Check {
@@ -36,6 +37,14 @@ func (d Doctor) examineTemporal(ctx context.Context) []Check {
 	c.ok("temporal namespace", "%s, closed workflows are kept for %s", d.Namespace, space.GetConfig().GetWorkflowExecutionRetentionTtl().AsDuration())
 	d.examineAttributes(ask, &c)
 	d.examineQueue(ask, &c, service)
+	switch state, _, err := d.workflowState(ask, protocol.SupervisorWorkflowID(d.TaskQueue), ""); {
+	case err != nil:
+		c.warn("supervisor", "look at Temporal's own health", "%s", oneLine(err))
+	case state != WorkflowRunning:
+		c.warn("supervisor", "start a worker, which starts it", "workflow %s is %s: claims that a move left behind are not taken back by themselves", protocol.SupervisorWorkflowID(d.TaskQueue), state)
+	default:
+		c.ok("supervisor", "running")
+	}
 	return c
 }
 

@@ -298,7 +298,16 @@ func (x *Explanation) conclude() {
 			if a.Status.Reason != "" {
 				reason += ": " + a.Status.Reason
 			}
-			x.block(control.CodeNotOpen, reason, &a.Status.Since)
+			code := a.Status.ReasonCode
+			if code == "" {
+				code = control.CodeNotOpen
+			}
+			x.block(code, reason, &a.Status.Since)
+		}
+	}
+	for _, a := range x.Agents {
+		if a.Status != nil && a.Status.Suspended != "" {
+			x.block(a.Status.Suspended, fmt.Sprintf("%s says: %s", a.Broker, a.Status.SuspendedReason), nil)
 		}
 	}
 	if x.Row != nil && x.Row.PendingRecovery != nil {

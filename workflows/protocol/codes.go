@@ -51,7 +51,7 @@ var Codes = map[string]Explanation{
 	"owner_unreachable":    {"The agent of the partition's owner does not answer, so clients can not write or read there.", "Start the agent of {from}; `portage doctor` shows all that do not answer."},
 	"temporal_unreachable": {"Temporal does not answer, so moves stand still; what is open serves on.", "Bring Temporal back, or correct --temporal-address."},
 	"no_worker":            {"No worker takes up the steps of moves.", "Start one with `portage worker`."},
-	"claim_orphaned":       {"A move left its claim on the partition, and its workflow run is closed; the partition serves on.", "Start the next move, which releases the claim: `portage move start {partition} --to BROKER`."},
+	"claim_orphaned":       {"A move left its claim on the partition, and its workflow run is closed; the partition serves on.", "Nothing: the Supervisor takes the claim back within seconds; so does the next move, or `portage move abandon {partition} --reason TEXT`, at once."},
 
 	// What refuses a move: it ends, and everything is as it was.
 	"unknown_topic":          {"There is no topic by this name.", "Check the name."},
