@@ -324,3 +324,19 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// The reply of a commit is lost, and the topic deleted before it is asked again: it was done all the same.
+func TestACommitRepeatedAfterItsTopicIsGoneIsDone(t *testing.T) {
+	f := newFixture(t)
+	row := f.claim("m", "b2")
+	commit := f.evidence("m", row)
+	if _, err := f.CommitOwner(t.Context(), commit); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.DeleteTopic(t.Context(), "orders", uuid.Nil, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := f.CommitOwner(t.Context(), commit); err != nil || after != nil {
+		t.Errorf("the repeated commit answers %+v, %v", after, err)
+	}
+}

@@ -46,6 +46,16 @@ func TestTheTableOfRulesIsTrue(t *testing.T) {
 	if rows == 0 {
 		t.Fatal("the table was not found")
 	}
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(table), -1) {
+		if !tests[name[1]] {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+	for name := range tests {
+		if regexp.MustCompile(`^TestH[NM]\d`).MatchString(name) && !strings.Contains(string(table), "`"+name+"`") {
+			t.Errorf("%s is not listed", name)
+		}
+	}
 	for place := range switches {
 		if !listed[place] {
 			t.Errorf("%s has a switch that the table does not list", place)
