@@ -374,3 +374,15 @@ func WriteJSON(t testing.TB, path string, v any) {
 		t.Fatal(err)
 	}
 }
+
+// Twin is a second agent under the same broker id over another folder, as when a machine was copied. It is not started.
+func (a *Agent) Twin(data string) *Agent {
+	twin := &Agent{ID: a.ID, NodeID: a.NodeID, Data: data, Metastore: a.Metastore, Config: a.Config, fleet: a.fleet, store: a.store}
+	twin.Config.Data = data
+	a.fleet.T.Cleanup(func() {
+		if twin.agent != nil {
+			twin.Stop()
+		}
+	})
+	return twin
+}

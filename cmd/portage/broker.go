@@ -71,7 +71,7 @@ type replaceStorageCmd struct {
 	Broker     string        `arg:"" help:"The broker id."`
 	Storage    string        `help:"Storage instance of the new data folder: the refused agent's log names it." required:""`
 	AcceptLoss bool          `help:"Required: what only the old storage held stays closed until it is promoted from another copy, and may be lost."`
-	Watch      time.Duration `help:"How long the broker's heartbeat must stand still before this is done." default:"10s" hidden:""`
+	Watch      time.Duration `help:"How long the broker's heartbeat must stand still before this is done." default:"10s"`
 	storeFlags
 }
 
