@@ -336,11 +336,14 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 		if err != nil {
 			return struct{}{}, err
 		}
-		if status.State == "open" || status.State == "frozen" || status.Owner != args.Claim.To {
-			return struct{}{}, nil // open, or open and already on its way again
+		if status.State == "open" || status.State == "frozen" {
+			return struct{}{}, nil
 		}
 		if status.Suspended != "" {
 			return struct{}{}, control.Errorf(status.Suspended, "%s", status.SuspendedReason)
+		}
+		if status.Owner != args.Claim.To {
+			return struct{}{}, m.stillCommitted(ctx, args.Claim) // on its way again, unless the commit was lost
 		}
 		return struct{}{}, control.Errorf(control.CodeNotOpen, "%s/%d is %s on %s: %s", args.Claim.Topic, args.Claim.Partition, status.State, args.Claim.To, status.Reason)
 	})
@@ -359,6 +362,21 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 		return struct{}{}, nil
 	})
 	return result, err
+}
+
+// stillCommitted tells a move that was followed by another from one whose commit is gone: acknowledged by a Postgres that
+// was lost, seen by no agent, and ended by `portage reconcile` (R1).
+func (m *Moves) stillCommitted(ctx context.Context, c protocol.Claim) error {
+	move, err := m.Store.FindMove(ctx, c.MoveID)
+	switch {
+	case err != nil:
+		return &metastore.Unknown{Write: "reading the move", Cause: err}
+	case move != nil && move.Ended() == metastore.OutcomeCommitted:
+		return nil
+	case move != nil && move.Ended() == "":
+		return control.Errorf(metastore.CodeMetastoreOlder, "the metastore has lost the commit of this move; look at what `portage reconcile` would do, then let it")
+	}
+	return refused(protocol.CodeCommitLost, fmt.Sprintf("the commit of this move was lost with the metastore, and no agent had seen it: %s/%d stays on %s; move it again", c.Topic, c.Partition, c.From))
 }
 
 // releaseSource ends the source's part. It is best effort: a source that is down has nothing to release.

@@ -274,3 +274,40 @@ func TestAbortWithoutAClaimBuriesTheID(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// R1: the commit was acknowledged by a Postgres that is lost, neither broker had seen it, and reconcile ended the move. Its
+// last step says so: it neither waits for ever nor takes the other owner for a later move's.
+func TestFinishSaysThatTheCommitWasLost(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one")
+	w := newWorker(t, f, "orders", "b2")
+	w.claimed()
+	must[protocol.CopyResult](w, protocol.ActivityEnsure, w.step())
+	copied := must[protocol.CopyResult](w, protocol.ActivityCopy, w.step())
+	cut := must[protocol.Evidence](w, protocol.ActivityCutover, protocol.CutoverArgs{StepArgs: w.step(), ExpectedFreeze: copied.ExpectedFreeze})
+	before := f.Row(orders, 0)
+	b1.Stop()
+	b2.Stop()
+	must[int32](w, protocol.ActivityCommit, protocol.CommitArgs{StepArgs: w.step(), Evidence: cut})
+	f.Exec("UPDATE moves SET outcome = NULL, phase = 'cutover', commit_epoch = NULL, ended_at = NULL WHERE id = $1", w.claim.MoveID)
+	f.Exec("UPDATE assignments SET owner = $2, owner_storage = $3, epoch = $4, version = $5, target = $6, target_storage = $7, move_id = $8, timeline = 0 WHERE topic_id = $1",
+		orders.ID, before.Owner, before.OwnerStorage, before.Epoch, before.Version, before.Target, before.TargetStorage, before.MoveID)
+	expect, row := metastore.HeldOf(before), *before
+	row.Version++
+	if _, err := f.Store.ReconcileRow(t.Context(), metastore.Reconciled{Row: row, Expect: &expect, By: "test", Reason: "no agent holds a newer row"}); err != nil {
+		t.Fatal(err)
+	}
+	b1.Boot()
+	b2.Boot()
+	b1.WaitState(orders, 0, native.StateOpen)
+	b2.WaitReady()
+	_, err := do[protocol.FinishResult](w, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: w.step(), Copy: copied})
+	if kindOf(err) != protocol.ErrRefused || !strings.Contains(err.Error(), "lost with the metastore") {
+		t.Errorf("the last step ended with %v", err)
+	}
+	if values := b1.Values(orders, 0); !slices.Equal(values, []string{"one"}) {
+		t.Errorf("the source has %q", values)
+	}
+}

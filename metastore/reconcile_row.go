@@ -167,7 +167,9 @@ func endMoves(ctx context.Context, tx pgx.Tx, r Reconciled) error {
 			continue // only an owner that has not opened the present epoch asks for the move that began it
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, claim_version, phase, outcome, outcome_by,
-			outcome_reason, commit_epoch, ended_at, finished_at) VALUES ($1, 'move', $2, $3, $4, '', $5, '', '', 0, 'committed', 'committed', $6, $7, $8, now(), now()) ON CONFLICT (id) DO NOTHING`,
+			outcome_reason, commit_epoch, ended_at, finished_at) VALUES ($1, 'move', $2, $3, $4, '', $5, '', '', 0, 'committed', 'committed', $6, $7, $8, now(), now())
+			ON CONFLICT (id) DO UPDATE SET kind = 'move', outcome = 'committed', phase = 'committed', outcome_by = $6, outcome_reason = $7, commit_epoch = $8
+			WHERE moves.outcome = 'aborted' AND moves.to_broker = $5 -- aborted, or buried, on the copy that had lost the commit`,
 			p.MoveID, r.Row.TopicID, r.Row.Topic, r.Row.Partition, p.Owner, r.By, r.Reason, p.Epoch); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import "strings"
 const (
 	CodeFreezeTooLong          = "freeze_too_long"
 	CodeStartingOver           = "starting_over"
+	CodeCommitLost             = "commit_lost"
 	CodeMetastoreUnreachable   = "metastore_unreachable"
 	CodeDestinationUnreachable = "destination_unreachable"
 	CodeParticipantUnreachable = "participant_unreachable"
@@ -85,6 +86,7 @@ var Codes = map[string]Explanation{
 	"source_alive":    {"The source has read the metastore since it was taken for gone, so nothing is promoted over it.", "Nothing: the move claims again and goes on copying."},
 	"copy_behind":     {"The copy ends before what is known to be confirmed at the source.", "Start the agent of {from}; or give the move up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
 	"no_fence":        {"The source would not stop acknowledging writes in time, so its copy is not promoted by itself.", "Raise promoteAfter to twice the agent's --promote-fence, upgrade the agent of {from}, or use \"onSourceLoss\": \"ask\"."},
+	"commit_lost":     {"The commit was acknowledged by a Postgres that was lost, and no agent had seen it.", "Move the partition again."},
 	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
 
 	// What keeps a partition closed at its owner.
