@@ -148,3 +148,37 @@ func TestExplainAndDoctorWithSomethingAway(t *testing.T) {
 	}
 	w.settled("b2")
 }
+
+// Settings are shown and changed from the command line; a wrong one is refused in a sentence and changes nothing.
+func TestSettingsFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2})
+	config := func(args ...string) (string, string, int) {
+		t.Helper()
+		return w.bare(append(append([]string{"config"}, args...), "--dsn", w.DSN())...)
+	}
+	for _, c := range []struct {
+		args []string
+		says string
+		code int
+	}{
+		{[]string{"set", "retention.moves", "6d", "--reason", "why"}, "less than the least, 7d", 1},
+		{[]string{"set", "retention.moves", "soon", "--reason", "why"}, "write 90d, 36h, or 0 for ever", 1},
+		{[]string{"set", "retention.trash", "6d", "--reason", "why"}, "there are retention.moves, retention.audit", 1},
+		{[]string{"set", "retention.moves", "30d"}, "--reason", 2},
+	} {
+		if _, errs, code := config(c.args...); code != c.code || !strings.Contains(errs, c.says) {
+			t.Errorf("portage config %v exited with %d and said %q", c.args, code, errs)
+		}
+	}
+	if out, _, code := config("show"); code != 0 {
+		t.Errorf("exit code %d", code)
+	} else {
+		w.says(out, "retention.moves  90d", "retention.audit  365d")
+	}
+	if out, errs, code := config("set", "retention.moves", "30d", "--reason", "a small disk"); code != 0 {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	out, _, _ := config("show")
+	w.says(out, "retention.moves  30d", "a small disk")
+}
