@@ -73,7 +73,11 @@ func (m *Moves) Facts(ctx context.Context, topic string, partition int32, to str
 	f.TargetRemoved, f.TargetDraining = target.Removed, target.Draining
 	ask, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	if status, err := m.Agents.Status(ask, target.ControlURL); err == nil {
+	status, err := m.Agents.Status(ask, target.ControlURL)
+	if err != nil && control.CodeOf(err) == "" {
+		status, err = m.Agents.Status(ask, target.ControlURL) // one lost answer is not silence
+	}
+	if err == nil {
 		f.TargetAlive, f.TargetRoomBytes = true, status.DiskFreeBytes-status.ReservedBytes
 	}
 	if owner, err := m.Store.FindBroker(ctx, row.Owner); err == nil && owner != nil {
@@ -325,7 +329,8 @@ func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, er
 
 // Finish waits until the destination is open and the source has handed its clients over, and records how it went.
 //
-// The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly.
+// The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly. The
+// worker dies, or a reply is lost: asked again; the source may have forgotten the frozen time by then, nothing else.
 func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.FinishResult, error) {
 	_, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (struct{}, error) {
 		_, target, err := m.brokers(ctx, args.Claim)
@@ -350,6 +355,7 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 	if err != nil {
 		return protocol.FinishResult{}, err
 	}
+	faults.Point("finish.opened")
 	result := m.releaseSource(ctx, args.StepArgs)
 	progress := metastore.MoveProgress{MoveID: args.Claim.MoveID, Phase: "done", BytesCopied: args.Copy.BytesCopied, Converged: &args.Copy.Converged, Finished: true}
 	if result.FrozenMS > 0 {
@@ -361,6 +367,7 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 		}
 		return struct{}{}, nil
 	})
+	faults.Point("finish.after")
 	return result, err
 }
 

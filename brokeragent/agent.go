@@ -54,6 +54,7 @@ type Agent struct {
 	unfenced, sentBytes, copiedBytes prometheus.Counter
 
 	registered atomic.Bool
+	moved      chan struct{} // a row changed: a move may be over
 	ctx        context.Context
 	work       sync.WaitGroup
 }
@@ -69,7 +70,7 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 	if cfg.DiskFloorBytes <= 0 {
 		cfg.DiskFloorBytes = 64 << 20
 	}
-	a := &Agent{cfg: cfg, logger: cfg.Logger.With("broker", cfg.BrokerID), store: store, peers: control.NewClient(cfg.Token), process: uuid.New(),
+	a := &Agent{cfg: cfg, logger: cfg.Logger.With("broker", cfg.BrokerID), store: store, peers: control.NewClient(cfg.Token), process: uuid.New(), moved: make(chan struct{}, 1),
 		registry: prometheus.NewRegistry(), limitIn: newThrottle(cfg.LimitInPerSec), limitOut: newThrottle(cfg.LimitOutPerSec),
 		incoming: semaphore.NewWeighted(int64(cfg.MaxTransfers)), outgoing: semaphore.NewWeighted(int64(cfg.MaxTransfers))}
 	a.sessions = &sessions{agent: a, byID: map[string]*session{}}
@@ -155,7 +156,13 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		}
 		group.Go(func() error { return a.beat(serving, fail) })
-		a.store.Listen(serving, pollEvery, func(c metastore.Change) { a.native.RowsChanged(serving, c) })
+		a.store.Listen(serving, pollEvery, func(c metastore.Change) {
+			a.native.RowsChanged(serving, c)
+			select {
+			case a.moved <- struct{}{}:
+			default:
+			}
+		})
 		return nil
 	})
 	group.Go(func() error { a.putAwayLoop(serving); return nil })
@@ -232,7 +239,8 @@ func (a *Agent) putAwayLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			a.sessions.putAway()
+		case <-a.moved:
 		}
+		a.sessions.putAway()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"portage/brokeragent/control"
+	"portage/internal/faults"
 )
 
 const (
@@ -23,6 +24,9 @@ const (
 // copy brings the staging close to the source's tail. The first pass is the bulk; from the second on, a pass within the
 // lag ends it, and so do three passes in which the tail did not shrink, or the last pass allowed. A source that is away
 // is waited for with the reason shown; only the row can end the wait.
+//
+// This process dies anywhere in it: what was staged is on disk and compared with the source before it is trusted; the
+// worker sees the copy idle and starts it again.
 func (s *session) copy(ctx context.Context, req control.CopyRequest) {
 	if req.LagBytes <= 0 {
 		req.LagBytes = defaultLagBytes
@@ -38,6 +42,7 @@ func (s *session) copy(ctx context.Context, req control.CopyRequest) {
 	defer s.work.Unlock()
 	best, stalls := int64(-1), 0
 	for pass := 0; ; pass++ {
+		faults.Point("pass.before")
 		copied, took, err := s.pass(ctx, req)
 		if ctx.Err() != nil {
 			s.update(func(st *control.SessionStatus) { st.State = control.CopyIdle })
@@ -47,6 +52,7 @@ func (s *session) copy(ctx context.Context, req control.CopyRequest) {
 			s.update(func(st *control.SessionStatus) { st.State, st.Error = control.CopyFailed, asControl(err) })
 			return
 		}
+		faults.Point("pass.after")
 		rate := float64(copied) / max(took.Seconds(), 1e-3)
 		s.update(func(st *control.SessionStatus) {
 			st.Passes, st.LagBytes = pass+1, copied

@@ -23,6 +23,7 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	if err := a.native.Refresh(ctx, req.Subject); err != nil {
 		return none, control.Errorf(control.CodeMetastoreAway, "the metastore does not answer: %v", err)
 	}
+	faults.Point("ensure.before")
 	a.sessions.putAway() // an earlier move's staging of this partition becomes adoptable
 	if err := a.native.Vacant(req.Subject); err != nil {
 		return none, err
@@ -60,6 +61,7 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	s.reserved = need
 	s.mu.Unlock()
 	s.update(func(st *control.SessionStatus) { st.BytesDone, st.BytesTotal = min(staged, total), total })
+	faults.Point("ensure.after")
 	return control.EnsureAnswer{StagedBytes: staged, TotalBytes: total, Adopted: adopted, ReservedByte: need}, nil
 }
 
@@ -161,6 +163,9 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 }
 
 // abandon ends the destination's part of an aborted move. Bytes are deleted only when the move's own row says aborted.
+//
+// This process dies before it or in it: its next one sees the row without the move and puts the staging away by itself.
+// The reply is lost: a repeat finds nothing left to do.
 func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct{}, error) {
 	var done struct{}
 	if err := a.admit(req.Order); err != nil {
@@ -176,6 +181,7 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 	if err := a.native.Suspended(req.Subject); err != nil {
 		return done, err
 	}
+	faults.Point("abandon.before")
 	s, err := a.sessions.get(req.MoveID)
 	if err != nil && control.CodeOf(err) != control.CodeNotFound {
 		return done, err
@@ -202,5 +208,6 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 		return done, control.Errorf(control.CodeStorage, "the staged copy could not be put away: %v", err)
 	}
 	a.sessions.end(req.MoveID)
+	faults.Point("abandon.after")
 	return done, nil
 }

@@ -201,6 +201,9 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	if len(p) > throttleBurst {
 		p = p[:throttleBurst]
 	}
+	if c.total > 0 {
+		faults.Point("segment.half")
+	}
 	c.silence.Reset(sourceSilence)
 	began := time.Now()
 	n, err := c.reader.Read(p)

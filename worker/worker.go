@@ -47,7 +47,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := RegisterSearchAttributes(ctx, cfg.Temporal, cfg.Namespace); err != nil {
 		return err
 	}
-	epoch, err := cfg.Store.HoldController(ctx, cfg.ControllerID)
+	epoch, err := holdController(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("take the controller epoch: %w", err)
 	}
@@ -82,6 +82,23 @@ func Run(ctx context.Context, cfg Config) error {
 		return nil
 	case err := <-fatal:
 		return fmt.Errorf("the worker stopped: %w", err)
+	}
+}
+
+// holdController takes the controller epoch, waiting for the metastore as long as it takes. The reply is lost: asked again,
+// the epoch stays, for the holder is the same.
+func holdController(ctx context.Context, cfg Config) (int64, error) {
+	for {
+		epoch, err := cfg.Store.HoldController(ctx, cfg.ControllerID)
+		if !metastore.IsUnknown(err) {
+			return epoch, err
+		}
+		cfg.Logger.Warn("waiting for the metastore to take the controller epoch", "error", err)
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(time.Second):
+		}
 	}
 }
 

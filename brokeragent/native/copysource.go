@@ -318,6 +318,7 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 	if err := durable.WriteJSON(filepath.Join(staging.Dir(), installFile), marker); err != nil {
 		return err
 	}
+	faults.Point("offsets.after")
 	info := seglog.InstallInfo{LogStart: list.LogStart, Producers: list.Producers, WantEnd: marker.End}
 	for _, e := range list.Epochs {
 		info.Epochs = append(info.Epochs, seglog.Epoch{Epoch: e.Epoch, Start: e.Start})

@@ -238,6 +238,9 @@ func (p *Partition) storageFailed() bool {
 
 // leave gives the partition up: another broker owns it, or the topic is gone. Requests are sent to the new owner, the
 // data becomes a retained copy in trash. Nothing is deleted here.
+//
+// This process dies before the data is in trash: the next one finds a folder that the row does not give it and takes it
+// there.
 func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	p.folder.Lock()
 	defer p.folder.Unlock()
@@ -274,6 +277,9 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	log, table, installed := p.log, p.offsets, p.install
 	p.log, p.offsets, p.install = nil, nil, nil
 	p.mu.Unlock()
+	if log != nil {
+		faults.Point("leave.before")
+	}
 
 	if log == nil {
 		var err error
@@ -313,6 +319,9 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	if err := p.broker.trash.take(p, row, installed, end); err != nil {
 		p.logger.Error("moving a former copy to trash failed; trying again", "error", err)
 		return true
+	}
+	if log != nil {
+		faults.Point("leave.after")
 	}
 	if row == nil {
 		p.broker.forget(p)

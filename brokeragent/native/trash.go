@@ -16,6 +16,7 @@ import (
 	"portage/brokeragent/control"
 	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
+	"portage/internal/faults"
 	"portage/metastore"
 )
 
@@ -149,6 +150,9 @@ func (t *Trash) Bytes() int64 {
 
 // Sweep deletes former copies older than age whose owners prove that they hold at least as much (R29): a fresh read of
 // the row and the owner's own answer, open, at a later epoch, with an end at least as high. Any doubt keeps the copy.
+//
+// This process dies anywhere in it: the copy is whole, or half deleted and of use to nobody: no byte of it is trusted
+// without a comparison with the source. The next sweep deletes what is left of it.
 func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnswer, error) {
 	var answer control.PurgeAnswer
 	all, err := t.List()
@@ -163,12 +167,14 @@ func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnsw
 			answer.Kept = append(answer.Kept, fmt.Sprintf("%s/%d: %v", r.Topic, r.Partition, err))
 			continue
 		}
+		faults.Point("sweep.before")
 		t.mu.Lock()
 		err := os.RemoveAll(r.Dir)
 		t.mu.Unlock()
 		if err != nil {
 			return answer, err
 		}
+		faults.Point("sweep.after")
 		answer.Deleted++
 		t.broker.logger.Info("a former copy was swept", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition), "end", r.End)
 	}

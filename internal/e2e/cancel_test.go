@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -251,82 +250,4 @@ func (w *world) lacksEvent(run client.WorkflowRun, kind enums.EventType) string 
 		}
 	}
 	return fmt.Sprintf("the history holds no %s", kind)
-}
-
-// Terminate is pressed in the UI while the partition is frozen: the freeze ends by its lease, and the next move works.
-func TestTerminateWhileFrozen(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
-	load := w.startLoad()
-	halt := w.faults.Arm("worker1", "cutover.frozen")
-	run := w.start("b2")
-	w.must(halt.Reached(w.ctx))
-	w.must(w.Client.TerminateWorkflow(w.ctx, run.GetID(), run.GetRunID(), "pressed in the UI"))
-	load.acknowledge(loadPerSecond / 4) // the lease ended and the source serves on
-	w.must(halt.Continue())
-	w.settled("b1")
-	w.mustMove("b2")
-	w.settled("b2")
-	load.finish()
-	w.committedOnce()
-}
-
-// Terminate is pressed while the copy runs: nobody else ends the claim, so the next move releases it.
-func TestTerminatedMoveIsReleasedByTheNext(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
-	load := w.startLoad()
-	load.fill(8)
-	run := w.start("b2", func(in *protocol.MoveInput) { in.Limit = 1 << 20 })
-	w.phase(run, protocol.PhaseCopy)
-	w.must(w.Client.TerminateWorkflow(w.ctx, run.GetID(), run.GetRunID(), "pressed in the UI"))
-	if id := w.row().Moving(); id == "" {
-		t.Fatal("the claim went with the workflow: this test shows nothing")
-	}
-	w.mustMove("b2")
-	w.settled("b2")
-	load.acknowledge(1)
-	load.finish()
-	w.committedOnce()
-}
-
-// Whoever dies while a cancelled move is rolled back, it is rolled back all the same.
-func TestKilledWhileRollingBack(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ point, victim string }{
-		{"abort.before", worker}, {"AbortMove.before", worker}, {"AbortMove.after", worker}, {"abort.after", worker},
-		{"AbortMove.after", source}, {"AbortMove.before", postgres}, {"AbortMove.after", temporalDev},
-	} {
-		if !all && !askedForCells() && c.victim != worker {
-			continue
-		}
-		t.Run(c.point+"/"+c.victim, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, setup{brokers: 2, workers: 1, ownPostgres: c.victim == postgres, ownTemporal: c.victim == temporalDev})
-			load := w.startLoad()
-			picture := w.remember()
-			frozen := w.faults.Arm("worker1", "cutover.frozen")
-			rolling := w.faults.Arm("worker1", c.point)
-			run := w.start("b2")
-			w.must(frozen.Reached(w.ctx))
-			w.cancel(run)
-			w.must(frozen.Continue())
-			w.must(rolling.Reached(w.ctx))
-			w.kill(c.victim)
-			if c.victim != worker {
-				w.must(rolling.Continue())
-			}
-			time.Sleep(outage)
-			w.restart(c.victim)
-			if _, err := w.end(run); !temporal.IsCanceledError(err) {
-				t.Fatalf("the cancelled move ended with %v", err)
-			}
-			picture.restored()
-			load.acknowledge(loadPerSecond / 4)
-			w.mustMove("b2")
-			w.settled("b2")
-			load.finish()
-			w.committedOnce()
-		})
-	}
 }

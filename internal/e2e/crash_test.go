@@ -3,11 +3,15 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
+
+	"portage/internal/faults/faultctl"
+	"portage/workflows/protocol"
 )
 
 // The participants of a move, as the fleet of these tests names them.
@@ -23,28 +27,64 @@ var victims = []string{source, destination, worker, postgres, temporalDev}
 
 var processOf = map[string]string{source: "b1", destination: "b2", worker: "worker1"}
 
-// steps are the crash points from the freeze to the opening, in the order of the protocol, with who reaches each.
-var steps = []struct{ point, by string }{
-	{"cutover.before", worker},
-	{"freeze.before", source},
-	{"freeze.after", source},
-	{"cutover.frozen", worker},
-	{"drain.before", destination},
-	{"install.before", destination},
-	{"drain.after", destination},
-	{"cutover.after", worker},
-	{"commit.before", worker},
-	{"CommitOwner.before", worker},
-	{"CommitOwner.after", worker},
-	{"commit.after", worker},
-	{"open.before", destination},
-	{"OpenOwner.before", destination},
-	{"OpenOwner.after", destination},
-	{"open.after", destination},
+// step is a crash point of the protocol and who reaches it.
+type step struct {
+	point, by string
+	nth       int   // at which time it is reached; 0 is the first
+	fill      int64 // MiB that the partition holds, for points inside a long copy
 }
 
-// telling are the cells that run by default, with what each would catch.
-var telling = []string{
+func (s step) name() string {
+	if s.nth > 1 {
+		return fmt.Sprintf("%s#%d", s.point, s.nth)
+	}
+	return s.point
+}
+
+// arm has the step's process stop there.
+func (w *world) arm(s step) *faultctl.Halt {
+	return w.faults.ArmNth(processOf[s.by], s.point, max(1, s.nth))
+}
+
+// steps are the crash points of a move that is done, in the order of the protocol.
+var steps = []step{
+	{point: "ClaimMove.before", by: worker},
+	{point: "ClaimMove.after", by: worker},
+	{point: "ensure.before", by: destination},
+	{point: "ensure.after", by: destination},
+	{point: "pass.before", by: destination},
+	{point: "segment.half", by: destination, fill: 1},
+	{point: "pass.after", by: destination},
+	{point: "pass.before", by: destination, nth: 2},
+	{point: "pass.after", by: destination, nth: 2},
+	{point: "cutover.before", by: worker},
+	{point: "freeze.before", by: source},
+	{point: "freeze.after", by: source},
+	{point: "cutover.frozen", by: worker},
+	{point: "drain.before", by: destination},
+	{point: "install.before", by: destination},
+	{point: "offsets.after", by: destination},
+	{point: "drain.after", by: destination},
+	{point: "cutover.after", by: worker},
+	{point: "commit.before", by: worker},
+	{point: "CommitOwner.before", by: worker},
+	{point: "CommitOwner.after", by: worker},
+	{point: "commit.after", by: worker},
+	{point: "open.before", by: destination},
+	{point: "OpenOwner.before", by: destination},
+	{point: "OpenOwner.after", by: destination},
+	{point: "open.after", by: destination},
+	{point: "leave.before", by: source},
+	{point: "leave.after", by: source},
+	{point: "finish.opened", by: worker},
+	{point: "finish.after", by: worker},
+}
+
+// tellingKills are the cells that run by default, with what each would catch.
+var tellingKills = []string{
+	"ensure.after/destination",       // a session without a copy
+	"segment.half/source",            // the source's log is another process's
+	"segment.half/destination",       // bytes that nobody made durable
 	"freeze.after/source",            // the freeze dies with its process
 	"freeze.after/postgres",          // closed for writes until Postgres answers
 	"cutover.frozen/worker",          // nobody renews the lease
@@ -59,6 +99,7 @@ var telling = []string{
 	"OpenOwner.before/postgres",      // the new owner can not open
 	"OpenOwner.after/destination",    // opened in the row, dead before its first record
 	"open.after/source",              // the old owner dies while it redirects
+	"leave.before/source",            // a former copy that is not in trash yet
 }
 
 // onDefaults are the cells that run with the product's own freeze lease; the others shorten it to come to its end.
@@ -77,62 +118,65 @@ const outage = time.Second
 // order; no client sees an error.
 func TestCrashPoints(t *testing.T) {
 	t.Parallel()
-	for _, step := range steps {
-		matrix.steps = append(matrix.steps, step.point)
-		t.Run(step.point, func(t *testing.T) {
-			t.Parallel()
-			for _, victim := range victims {
-				cell := step.point + "/" + victim
-				if !all && !askedForCells() && !slices.Contains(telling, cell) {
-					continue
-				}
-				t.Run(victim, func(t *testing.T) {
-					t.Parallel()
-					runCell(t, step.point, step.by, victim, slices.Contains(onDefaults, cell))
-				})
-			}
-		})
+	cells := matrix.table("who was killed at which step, and how the move ended:", victims, tellingKills...)
+	for _, s := range steps {
+		for _, victim := range victims {
+			cells.run(t, s.name(), victim, func(t *testing.T) string { return killed(t, s, victim) })
+		}
 	}
 }
 
-func runCell(t *testing.T, point, by, victim string, defaults bool) {
-	matrix.set(point, victim, "FAILED")
-	s := setup{brokers: 2, workers: 1, ownPostgres: victim == postgres, ownTemporal: victim == temporalDev}
-	if !defaults {
-		s.agentArgs = shortLease
+func killed(t *testing.T, at step, victim string) string {
+	cell := at.name() + "/" + victim
+	s := setup{brokers: 2, workers: 1, agentArgs: shortLease}
+	if slices.Contains(onDefaults, cell) {
+		s.agentArgs = nil
 	}
 	w := newWorld(t, s)
 	load := w.startLoad()
-	stopped := w.faults.Arm(processOf[by], point)
+	if at.fill > 0 {
+		load.fill(at.fill)
+	}
+	stopped := w.arm(at)
 	run := w.start("b2")
 	w.must(stopped.Reached(w.ctx))
+	w.killAt(stopped, at.by, victim)
+	result := w.mustEnd(run)
+	if result.Attempts != 1 && slices.Contains(inOneAttempt, cell) {
+		t.Errorf("the move took %d attempts, and nothing of it had to be done again", result.Attempts)
+	}
+	return w.movedTo("b2", load, result)
+}
+
+// killAt kills one participant while another stands at a point, lets that one go on, and starts the victim again.
+func (w *world) killAt(stopped *faultctl.Halt, by, victim string) {
+	w.t.Helper()
 	w.kill(victim)
 	if victim != by {
 		w.must(stopped.Continue())
 	}
 	time.Sleep(outage)
 	w.restart(victim)
+}
+
+// mustEnd waits for the end of a move that must be done.
+func (w *world) mustEnd(run client.WorkflowRun) protocol.MoveResult {
+	w.t.Helper()
 	result, err := w.end(run)
 	if err != nil {
-		t.Fatalf("the move ended with: %v", err)
+		w.t.Fatalf("the move ended with: %v", err)
 	}
-	if result.Attempts != 1 && slices.Contains(inOneAttempt, point+"/"+victim) {
-		t.Errorf("the move took %d attempts, and nothing of it had to be done again", result.Attempts)
-	}
-	w.settled("b2")
+	return result
+}
+
+// movedTo holds what must be true after the one committed move, and says how it ended.
+func (w *world) movedTo(owner string, load *load, result protocol.MoveResult) string {
+	w.t.Helper()
+	w.settled(owner)
 	load.acknowledge(loadPerSecond / 4)
 	load.finish()
 	w.committedOnce()
-	if !t.Failed() {
-		matrix.set(point, victim, fmt.Sprintf("done, %s", attempts(result.Attempts)))
-	}
-}
-
-func attempts(n int) string {
-	if n == 1 {
-		return "1 attempt"
-	}
-	return fmt.Sprintf("%d attempts", n)
+	return fmt.Sprintf("done in %d, %s", result.Attempts, load.verdict)
 }
 
 // kill is kill -9 of one participant; it returns when the participant is gone.
@@ -164,68 +208,137 @@ func (w *world) restart(victim string) {
 	}
 }
 
-// A guarded write took effect and its reply was lost: the repeat finds what was done.
-func TestLostReplies(t *testing.T) {
+// rollbacks are the crash points of a move that is cancelled while it is frozen.
+var rollbacks = []step{
+	{point: "abort.before", by: worker},
+	{point: "AbortMove.before", by: worker},
+	{point: "AbortMove.after", by: worker},
+	{point: "abort.after", by: worker},
+	{point: "abandon.before", by: destination},
+	{point: "abandon.after", by: destination},
+}
+
+// Whoever dies while a cancelled move is rolled back, it is rolled back all the same.
+func TestKilledWhileRollingBack(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ write, by string }{{"ClaimMove", worker}, {"CommitOwner", worker}, {"OpenOwner", destination}} {
-		t.Run(c.write, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, setup{brokers: 2, workers: 1})
-			load := w.startLoad()
-			lost := w.faults.LoseReply(processOf[c.by], c.write)
-			run := w.start("b2")
-			w.must(lost.Lost(w.ctx))
-			result, err := w.end(run)
-			if err != nil || result.Attempts != 1 {
-				t.Fatalf("the move ended as %+v, %v", result, err)
-			}
-			w.settled("b2")
-			load.acknowledge(1)
-			load.finish()
-			w.committedOnce()
-		})
+	cells := matrix.table("who was killed while a cancelled move was rolled back, and how the cancel ended:", victims,
+		"abort.before/worker", "AbortMove.after/worker", "AbortMove.after/source", "abandon.before/destination")
+	for _, s := range rollbacks {
+		for _, victim := range victims {
+			cells.run(t, s.point, victim, func(t *testing.T) string {
+				w := newWorld(t, setup{brokers: 2, workers: 1})
+				load := w.startLoad()
+				w.purge("b2", 0)
+				picture := w.remember()
+				frozen := w.faults.Arm("worker1", "cutover.frozen")
+				rolling := w.arm(s)
+				run := w.start("b2")
+				w.must(frozen.Reached(w.ctx))
+				w.cancel(run)
+				w.must(frozen.Continue())
+				w.must(rolling.Reached(w.ctx))
+				w.killAt(rolling, s.by, victim)
+				if _, err := w.end(run); !temporal.IsCanceledError(err) {
+					t.Fatalf("the cancelled move ended with %v", err)
+				}
+				w.settled("b1")
+				if victim == destination || victim == postgres {
+					w.purge("b2", 0) // a destination that did not hear of the abort keeps its copy as a former one, and can prove it useless
+				}
+				picture.restored()
+				load.acknowledge(loadPerSecond / 4)
+				return "restored; next " + w.movedTo("b2", load, w.mustMove("b2"))
+			})
+		}
 	}
-	t.Run("AbortMove of a cancel", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, setup{brokers: 2, workers: 1})
-		load := w.startLoad()
-		stopped := w.faults.Arm("worker1", "cutover.frozen")
-		lost := w.faults.LoseReply("worker1", "AbortMove")
-		run := w.start("b2")
-		w.must(stopped.Reached(w.ctx))
-		w.cancel(run)
-		w.must(stopped.Continue())
-		w.must(lost.Lost(w.ctx))
-		if _, err := w.end(run); !temporal.IsCanceledError(err) {
-			t.Fatalf("the cancelled move ended with %v", err)
-		}
-		w.settled("b1")
-		load.acknowledge(1)
-		w.mustMove("b2")
-		load.finish()
-		w.committedOnce()
-	})
-	t.Run("AbortMove of a lease", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
-		load := w.startLoad()
-		stopped := w.faults.Arm("worker1", "cutover.frozen")
-		lost := w.faults.LoseReply("b1", "AbortMove")
-		run := w.start("b2")
-		w.must(stopped.Reached(w.ctx))
-		w.must(lost.Lost(w.ctx))
-		load.acknowledge(loadPerSecond / 4) // the source took the move back and serves on
-		w.must(stopped.Continue())
-		if _, err := w.end(run); err != nil {
-			t.Fatalf("the move ended with %v", err)
-		}
-		w.settled("b2")
-		load.finish()
-		w.committedOnce()
-	})
 }
 
 func (w *world) cancel(run client.WorkflowRun) {
 	w.t.Helper()
 	w.must(w.Client.CancelWorkflow(w.ctx, run.GetID(), run.GetRunID()))
+}
+
+// takingBack are the crash points of a source that takes a move back because its freeze's lease ended.
+var takingBack = []step{
+	{point: "AbortMove.before", by: source},
+	{point: "AbortMove.after", by: source},
+	{point: "OpenOwner.before", by: source},
+	{point: "OpenOwner.after", by: source},
+	{point: "open.after", by: source},
+}
+
+// The worker stands still after the freeze until the lease ends; whoever dies while the source takes the move back, the
+// source serves again and the move starts over.
+func TestKilledWhileTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	cells := matrix.table("who was killed while the source took a move back whose lease had ended:", victims, "AbortMove.after/source", "OpenOwner.before/source")
+	for _, s := range takingBack {
+		for _, victim := range victims {
+			cells.run(t, s.point, victim, func(t *testing.T) string {
+				w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
+				load := w.startLoad()
+				frozen := w.faults.Arm("worker1", "cutover.frozen")
+				run := w.start("b2")
+				w.must(frozen.Reached(w.ctx))
+				taking := w.arm(s)
+				w.must(taking.Reached(w.ctx))
+				w.killAt(taking, s.by, victim)
+				load.acknowledge(loadPerSecond / 4) // the source serves on, whatever becomes of the move
+				if victim != worker {
+					w.must(frozen.Continue())
+				}
+				return w.movedTo("b2", load, w.mustEnd(run))
+			})
+		}
+	}
+}
+
+// Whoever dies while a former copy is swept, nothing but the former copy is gone.
+func TestKilledWhileSweeping(t *testing.T) {
+	t.Parallel()
+	cells := matrix.table("who was killed while the former copy was swept:", victims, "sweep.before/source", "sweep.before/destination")
+	for _, point := range []string{"sweep.before", "sweep.after"} {
+		for _, victim := range victims {
+			cells.run(t, point, victim, func(t *testing.T) string {
+				w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
+				load := w.startLoad()
+				w.purge("b1", 0) // of what earlier tests left
+				w.mustMove("b2")
+				w.settled("b2")
+				sweeping := w.faults.Arm("b1", point)
+				asked := make(chan struct{})
+				go func() {
+					defer close(asked)
+					_, _ = w.Agents.PurgeTrash(w.ctx, w.Agent("b1").ControlURL) // its answer is nothing the cell rests on
+				}()
+				w.must(sweeping.Reached(w.ctx))
+				w.killAt(sweeping, source, victim)
+				<-asked
+				w.purge("b1", 0)
+				result := w.mustMove("b1")
+				if result.Adopted {
+					t.Error("the swept copy was adopted")
+				}
+				w.settled("b1")
+				load.acknowledge(loadPerSecond / 4)
+				load.finish()
+				return "swept, " + load.verdict
+			})
+		}
+	}
+}
+
+// purge asks a broker to sweep its trash until no more than keep copies are left.
+func (w *world) purge(broker string, keep int) {
+	w.t.Helper()
+	w.await("the trash is swept", func() string {
+		answer, err := w.Agents.PurgeTrash(w.ctx, w.Agent(broker).ControlURL)
+		if err != nil {
+			return err.Error()
+		}
+		if len(answer.Kept) > keep {
+			return "kept: " + strings.Join(answer.Kept, "; ")
+		}
+		return ""
+	})
 }

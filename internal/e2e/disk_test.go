@@ -63,7 +63,7 @@ var fullSpeed = protocol.ByteSize(0)
 // room.
 func TestAFullDestinationPausesTheCopy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--disk-floor", "8MiB"}})
+	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--disk-floor", "8MiB"}, alone: true})
 	disk := w.smallDisk("b3", "64m")
 	_, err := w.AddAgent(w.ctx, 3)
 	w.must(err)
@@ -91,7 +91,7 @@ func TestAFullDestinationPausesTheCopy(t *testing.T) {
 // not record, and goes on by itself when there is room.
 func TestAFullOwnerGoesOnWhenThereIsRoom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--disk-floor", "8MiB"}})
+	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--disk-floor", "8MiB"}, alone: true})
 	disk := w.smallDisk("b3", "64m")
 	_, err := w.AddAgent(w.ctx, 3)
 	w.must(err)

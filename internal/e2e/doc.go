@@ -3,7 +3,7 @@
 //
 //   - main_test.go builds the binary, shares the services that no test kills, and reports at the end what ran and which
 //     crash points were reached.
-//   - faultctl_test.go is the other side of internal/faults: it stops processes at named points and loses replies.
+//   - rig_test.go is one fleet whose processes can be halted, killed and cut off, handed on from test to test.
 //   - world_test.go is one fleet with its topic, its load, and what must be true once a move is over.
 //   - crash_test.go is the matrix: who dies at which step.
 //

@@ -52,7 +52,7 @@ func (w *world) says(text string, parts ...string) {
 
 func TestExplainAPartitionThatRests(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w := newWorld(t, setup{brokers: 2, workers: 1, alone: true})
 	w.mustMove("b2")
 	w.settled("b2")
 	out, _, code := w.bare(append([]string{"explain", w.topic + "/0"}, w.everywhere()...)...)
@@ -83,7 +83,7 @@ func TestExplainAPartitionThatRests(t *testing.T) {
 // Whatever is away, the rest is told, and what could not be asked is named.
 func TestExplainAndDoctorWithSomethingAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w := newWorld(t, setup{brokers: 2, workers: 1, alone: true})
 	load := w.startLoad()
 	load.fill(8)
 	run := w.start("b2", func(in *protocol.MoveInput) { in.Limit, in.Reason = 1<<20, "more room there" })

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,11 +13,10 @@ import (
 	"sort"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"portage/internal/services"
+	"portage/internal/faults/faultctl"
 )
 
 // binary is the portage program under test: with crash points and the race detector.
@@ -34,28 +31,6 @@ func askedForCells() bool { return strings.Contains(flag.Lookup("test.run").Valu
 
 // parallel is how many fleets run at once.
 const parallel = 4
-
-// shared are the services that no test using them kills. They start with the first test that asks.
-var shared struct {
-	postgres, temporal sync.Once
-	pg                 *services.Postgres
-	ts                 *services.Temporal
-	pgErr, tsErr       error
-}
-
-func sharedPostgres() (*services.Postgres, error) {
-	shared.postgres.Do(func() {
-		shared.pg, shared.pgErr = services.StartPostgres(context.Background(), services.PostgresOptions{})
-	})
-	return shared.pg, shared.pgErr
-}
-
-func sharedTemporal() (*services.Temporal, error) {
-	shared.temporal.Do(func() {
-		shared.ts, shared.tsErr = services.StartTemporal(context.Background(), services.TemporalOptions{Progress: os.Stderr})
-	})
-	return shared.ts, shared.tsErr
-}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -80,22 +55,15 @@ func run(m *testing.M) (code int, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the program under test: %w\n%s", err, out)
 	}
-	defer func() {
-		if shared.ts != nil {
-			err = errors.Join(err, shared.ts.Close())
-		}
-		if shared.pg != nil {
-			err = errors.Join(err, shared.pg.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, rigs.close()) }()
 	began := time.Now()
 	code = m.Run()
 	points, err := pointsInTheCode()
 	if err != nil {
 		return 1, err
 	}
-	missing := reached.missing(points)
-	text := matrix.text(time.Since(began)) + fmt.Sprintf("crash points and replies reached: %d of %d", len(points)-len(missing), len(points))
+	missing, notRun := faultctl.Missing(points), matrix.notRun()
+	text := matrix.text(time.Since(began)) + fmt.Sprintf("crash points reached and replies lost: %d of %d", len(points)-len(missing), len(points))
 	if len(missing) > 0 {
 		text += "; not reached: " + strings.Join(missing, ", ")
 	}
@@ -108,16 +76,22 @@ func run(m *testing.M) (code int, err error) {
 	}
 	whole := all && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 	if whole && len(missing) > 0 {
-		return 1, errors.New("the full suite must reach every crash point: reach it, or take it out of the code")
+		return 1, errors.New("the full suite must reach every crash point and lose every reply: reach it, or take it out of the code")
+	}
+	if whole && len(notRun) > 0 {
+		return 1, fmt.Errorf("the full suite must run every cell of the matrix; these did not: %s", strings.Join(notRun, ", "))
 	}
 	return code, nil
 }
 
-// notOfAMove are guarded writes that no participant of a move makes: operators and clients do, through their own tests.
-var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController", "ReplaceStorage", "RemoveBroker"}
+// notOfAMove are guarded writes and control calls that no participant of a move makes: operators and clients do, through
+// their own tests.
+var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController", "ReplaceStorage",
+	"PurgeTrash", "SetLimit", "Rows", "RemoveBroker"}
 
 var (
 	pointCall   = regexp.MustCompile(`faults\.Point\("([^"]+)"\)`)
+	controlCall = regexp.MustCompile(`(?:\](?:\(ctx, c,)|c\.do\(ctx,) "([A-Z]\w+)"`)
 	guardedCall = regexp.MustCompile(`\.guarded\(ctx, "([^"]+)"`)
 )
 
@@ -143,53 +117,16 @@ func pointsInTheCode() ([]string, error) {
 		}
 		for _, m := range guardedCall.FindAllSubmatch(source, -1) {
 			if name := string(m[1]); !slices.Contains(notOfAMove, name) {
-				points = append(points, "point "+name+".before", "point "+name+".after", "reply "+name)
+				points = append(points, "point "+name+".before", "point "+name+".after", "lost "+name)
+			}
+		}
+		for _, m := range controlCall.FindAllSubmatch(source, -1) {
+			if name := string(m[1]); !slices.Contains(notOfAMove, name) {
+				points = append(points, "lost "+name)
 			}
 		}
 		return nil
 	})
 	sort.Strings(points)
 	return slices.Compact(points), err
-}
-
-// matrix collects how each cell of the crash tests ended.
-var matrix = results{cells: map[string]map[string]string{}}
-
-type results struct {
-	mu    sync.Mutex
-	steps []string // in the order of the protocol
-	cells map[string]map[string]string
-}
-
-func (r *results) set(step, victim, result string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cells[step] == nil {
-		r.cells[step] = map[string]string{}
-	}
-	r.cells[step][victim] = result
-}
-
-func (r *results) text(took time.Duration) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cells) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	line := func(first string, cell func(victim string) string) {
-		fmt.Fprintf(&b, "%-20s", first)
-		for _, v := range victims {
-			fmt.Fprintf(&b, " %-16s", cell(v))
-		}
-		b.WriteString("\n")
-	}
-	fmt.Fprintf(&b, "\nwho was killed at which step, and how the move ended (%s in all):\n", took.Round(time.Second))
-	line("", func(v string) string { return v })
-	for _, step := range r.steps {
-		if r.cells[step] != nil {
-			line(step, func(v string) string { return cmp.Or(r.cells[step][v], "-") })
-		}
-	}
-	return b.String()
 }

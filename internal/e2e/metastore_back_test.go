@@ -71,10 +71,7 @@ func TestR1AStandbyThatLacksTheCommitMakesNoSecondOwner(t *testing.T) {
 	for name, env := range map[string][]string{"enforced": nil, "off": {"PORTAGE_RULES_OFF=R1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary, err := servicePostgres(t, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			primary := ownPostgres(t)
 			standby := copyOf(t, primary, true)
 			w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease, postgres: primary, standby: standby, env: env})
 			w.must(standby.Restart(w.ctx))
@@ -150,10 +147,7 @@ func TestR1ARestoredBackupIsReconciled(t *testing.T) {
 	for name, env := range map[string][]string{"enforced": nil, "off": {"PORTAGE_RULES_OFF=R1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			primary, err := servicePostgres(t, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			primary := ownPostgres(t)
 			// The address of what will be restored is known from the start; what is restored is copied later.
 			early := copyOf(t, primary, false)
 			w := newWorld(t, setup{brokers: 2, workers: 1, postgres: primary, standby: early, env: env})

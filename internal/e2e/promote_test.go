@@ -11,6 +11,7 @@ import (
 	sdkpb "go.temporal.io/api/sdk/v1"
 	"go.temporal.io/sdk/client"
 
+	"portage/internal/faults/faultctl"
 	"portage/metastore"
 	"portage/workflows/protocol"
 )
@@ -88,7 +89,7 @@ func (a *account) holds(group int64) {
 }
 
 // copied starts a move and stops its worker once everything is copied and nothing is frozen yet.
-func (w *world) copied(policy string) (client.WorkflowRun, *halt) {
+func (w *world) copied(policy string) (client.WorkflowRun, *faultctl.Halt) {
 	w.t.Helper()
 	stopped := w.faults.Arm("worker1", "cutover.before")
 	run := w.start("b2", func(in *protocol.MoveInput) { in.OnSourceLoss, in.PromoteAfter = policy, protocol.Duration(quickLoss) })

@@ -57,7 +57,7 @@ func (w *world) shows(code string) inspect.Blocker {
 
 func TestWayOutOfACancelledMove(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w := newWorld(t, setup{brokers: 2, workers: 1, alone: true})
 	load := w.startLoad()
 	load.fill(8)
 	run := w.start("b2", func(in *protocol.MoveInput) { in.Limit = 1 << 20 })
@@ -78,7 +78,7 @@ func TestWayOutOfACancelledMove(t *testing.T) {
 // A refused move is rolled back; the folder that was in the way is moved away as the runbook says.
 func TestWayOutOfAFolderInTheWay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w := newWorld(t, setup{brokers: 2, workers: 1, alone: true})
 	load := w.startLoad()
 	w.must(os.MkdirAll(w.partitionDir("b2"), 0o755))
 	w.must(os.WriteFile(filepath.Join(w.partitionDir("b2"), "precious.txt"), []byte("not a log"), 0o644))
@@ -95,7 +95,7 @@ func TestWayOutOfAFolderInTheWay(t *testing.T) {
 // A terminated workflow leaves its claim, which the next move releases.
 func TestWayOutOfATerminatedMove(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1, workerArgs: []string{"--supervise-every", "1h"}})
+	w := newWorld(t, setup{brokers: 2, workers: 1, workerArgs: []string{"--supervise-every", "1h"}, alone: true})
 	load := w.startLoad()
 	load.fill(8)
 	run := w.start("b2", func(in *protocol.MoveInput) { in.Limit = 1 << 20 })
@@ -111,7 +111,7 @@ func TestWayOutOfATerminatedMove(t *testing.T) {
 // Every cutover loses its lease: the loop is ended by a cancel, and with its cause gone the move gets through.
 func TestWayOutOfAMoveThatStartsOverAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--freeze-lease", "1ms"}})
+	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--freeze-lease", "1ms"}, alone: true})
 	load := w.startLoad()
 	run := w.start("b2")
 	w.shows(protocol.CodeStartingOver)
@@ -126,7 +126,7 @@ func TestWayOutOfAMoveThatStartsOverAgainAndAgain(t *testing.T) {
 // The owner's volume is not mounted: nothing is created over it, and with the volume back a restart opens it.
 func TestWayOutOfAVolumeThatIsNotMounted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w := newWorld(t, setup{brokers: 2, workers: 1, alone: true})
 	load := w.startLoad()
 	load.acknowledge(1)
 	load.finish()

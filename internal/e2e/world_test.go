@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,8 +16,6 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"portage/brokeragent/control"
-	"portage/internal/fleet"
-	"portage/internal/services"
 	"portage/metastore"
 	"portage/workflows/protocol"
 )
@@ -24,24 +23,14 @@ import (
 // testBound ends a test that hangs; nothing is measured by it.
 const testBound = 3 * time.Minute
 
-// world is one fleet for one test: brokers b1, b2, ..., workers worker1, ..., and one topic whose partition 0 is on b1.
+// world is one topic of one fleet for one test: brokers b1, b2, ..., workers worker1, ..., and the topic's partition 0 on
+// b1, 1 on b2.
 type world struct {
-	*fleet.Fleet
-	t      testing.TB
-	ctx    context.Context
-	faults *faultctl
-	topic  string
-	id     uuid.UUID // of the topic
-}
-
-type setup struct {
-	brokers, workers int
-	// ownPostgres and ownTemporal start servers that the test may kill.
-	ownPostgres, ownTemporal bool
-	agentArgs, workerArgs    []string
-	// postgres is used instead, and standby named beside it.
-	postgres, standby *services.Postgres
-	env               []string // of every process
+	*rig
+	t     testing.TB
+	ctx   context.Context
+	topic string
+	id    uuid.UUID // of the topic
 }
 
 var worlds atomic.Int64
@@ -50,69 +39,23 @@ func newWorld(t testing.TB, s setup) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testBound)
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, faults: newFaultctl(t), topic: fmt.Sprintf("orders-%d", worlds.Add(1))}
-	options := fleet.Options{Dir: t.TempDir(), Binary: binary, Progress: os.Stderr, Env: append([]string{w.faults.env()}, s.env...), Standby: s.standby, AgentArgs: s.agentArgs, TaskQueue: w.topic}
+	w := &world{t: t, ctx: ctx, topic: fmt.Sprintf("orders-%d", worlds.Add(1))}
 	var err error
-	if options.Postgres = s.postgres; options.Postgres == nil {
-		options.Postgres, err = servicePostgres(t, s.ownPostgres)
-		w.must(err)
-	}
-	options.Temporal, err = serviceTemporal(t, s.ownTemporal)
-	w.must(err)
-	if w.Fleet, err = fleet.Start(ctx, options); err != nil {
+	if w.rig, err = rigs.take(ctx, s); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			w.showLogs()
+			t.Logf("points and replies seen:\n%s", w.faults.Report())
 		}
-		if err := w.Close(); err != nil {
+		if err := rigs.giveBack(w.rig, t.Failed()); err != nil {
 			t.Error(err)
 		}
 	})
-	for n := range s.brokers {
-		if _, err := w.AddAgent(ctx, n+1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range s.workers {
-		if _, err := w.AddWorker(s.workerArgs...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	w.must(w.CreateTopic(ctx, w.topic, 2, "b1", "b2"))
 	w.id = w.row().TopicID
 	return w
-}
-
-func servicePostgres(t testing.TB, own bool) (*services.Postgres, error) {
-	if !own {
-		return sharedPostgres()
-	}
-	p, err := services.StartPostgres(context.Background(), services.PostgresOptions{})
-	if err == nil {
-		t.Cleanup(func() {
-			if err := p.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return p, err
-}
-
-func serviceTemporal(t testing.TB, own bool) (*services.Temporal, error) {
-	if !own {
-		return sharedTemporal()
-	}
-	s, err := services.StartTemporal(context.Background(), services.TemporalOptions{Progress: os.Stderr})
-	if err == nil {
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return s, err
 }
 
 func (w *world) must(err error) {
@@ -124,8 +67,24 @@ func (w *world) must(err error) {
 
 const shownLogBytes = 6 << 10
 
-// showLogs prints the end of every process's log.
+// showLogs prints the end of every process's log, and where each goroutine of an agent stands that does not answer.
 func (w *world) showLogs() {
+	w.faults.Mend()
+	for _, id := range w.AgentIDs() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		if _, err := w.Agents.Status(ctx, w.Agent(id).ControlURL); err != nil && w.Agent(id).Process.Running() {
+			from, _ := os.Stat(w.Agent(id).Process.LogFile())
+			_ = w.Agent(id).Process.Signal(syscall.SIGQUIT)
+			select {
+			case <-w.Agent(id).Process.Exited():
+			case <-time.After(3 * time.Second): // it is stopped, and dies with the fleet
+			}
+			if log, err := os.ReadFile(w.Agent(id).Process.LogFile()); err == nil && from != nil {
+				w.t.Logf("%s did not answer (%v) and stood here:\n%s", id, ctx.Err(), log[from.Size():])
+			}
+		}
+		cancel()
+	}
 	show := func(name, file string) {
 		if log, err := os.ReadFile(file); err == nil {
 			w.t.Logf("the end of %s's log:\n%s", name, log[max(0, len(log)-shownLogBytes):])

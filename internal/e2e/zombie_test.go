@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"portage/brokeragent/control"
+	"portage/internal/faults/faultctl"
 	"portage/metastore"
 )
 
@@ -28,13 +29,13 @@ func TestZombieAttemptIsRefused(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: c.agentArgs})
+			w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: c.agentArgs, alone: true})
 			load := w.startLoad()
 			asleep := w.faults.Arm("worker1", c.asleep)
 			run := w.start("b2")
 			w.must(asleep.Reached(w.ctx))
 			first := w.moves()[0]
-			var second *halt
+			var second *faultctl.Halt
 			if c.second != "" {
 				second = w.faults.Arm("worker2", c.second)
 			}
@@ -49,7 +50,7 @@ func TestZombieAttemptIsRefused(t *testing.T) {
 
 			w.must(asleep.Continue())
 			w.must(w.Worker(0).Stop()) // it waits for the attempt's end
-			if w.faults.passed("worker1", "cutover.after") != 0 {
+			if w.faults.Passed("worker1", "cutover.after") != 0 {
 				t.Errorf("the zombie came through its cutover")
 			}
 			w.leftoversRefused(first, second != nil)

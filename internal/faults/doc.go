@@ -1,7 +1,7 @@
 // Package faults names the places where a test may stop a process, lose a reply or switch off one safety rule.
 //
-// In the product every function here is an empty constant that the compiler removes: no crash point, no lost reply,
-// every rule enforced. With the build tag portage_faults the process connects to the test's socket
+// In the product every function here is an empty constant that the compiler removes: no crash point, no lost reply, no
+// link between two processes but the network, every rule enforced. With the build tag portage_faults the process connects to the test's socket
 // (PORTAGE_FAULTS_SOCKET) and asks at each point whether to go on; told to stop, it sends itself SIGSTOP, so that the
 // whole process stands still at exactly that instruction until it is killed or continued from outside. The test
 // therefore knows which points were reached, and can fail on one that no run reached.

@@ -68,6 +68,14 @@ func Fail(name string) error {
 	}
 }
 
+// Dial returns the address to connect to instead of addr: the test puts a link of its own between two processes.
+func Dial(addr string) string {
+	if link := ask("dial", addr); strings.Contains(link, ":") {
+		return link
+	}
+	return addr
+}
+
 // ask opens one short connection per question: "<kind> <name> <process> <pid>\n" → one word.
 func ask(kind, name string) string {
 	socket := os.Getenv("PORTAGE_FAULTS_SOCKET")

@@ -9,10 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -45,7 +47,26 @@ type Options struct {
 	Env       []string
 	AgentArgs []string
 	TaskQueue string
+	// Links, when set, puts a link of its own between each process and Postgres, Temporal, and its clients; the agents'
+	// control addresses are named to it.
+	Links Links
 }
+
+// Links are the network between the processes, for tests that cut it.
+type Links interface {
+	// Name says who listens at an address.
+	Name(who, addr string)
+	// Via is the address by which one process reaches another that listens at addr.
+	Via(from, to, addr string) (string, error)
+}
+
+// The ends of links that are no process of the binary.
+const (
+	LinkPostgres = "postgres"
+	LinkStandby  = "standby"
+	LinkTemporal = "temporal"
+	LinkClient   = "client"
+)
 
 // Fleet is a running fleet.
 type Fleet struct {
@@ -178,8 +199,19 @@ func (f *Fleet) AddAgent(ctx context.Context, n int, extra ...string) (*Agent, e
 	}
 	id := fmt.Sprintf("b%d", n)
 	a := &Agent{ID: id, NodeID: int32(n), KafkaAddr: fmt.Sprintf("127.0.0.1:%d", ports[0]), ControlURL: fmt.Sprintf("http://127.0.0.1:%d", ports[1]), Data: filepath.Join(f.options.Dir, id)}
-	args := []string{"agent", "--id", id, "--node-id", strconv.Itoa(n), "--kafka-listen", a.KafkaAddr, "--control-listen", fmt.Sprintf("127.0.0.1:%d", ports[1]),
-		"--data", a.Data, "--dsn", f.dsn, "--single-node-metastore", "--token-file", f.tokenFile}
+	listen, control, dsn := a.KafkaAddr, fmt.Sprintf("127.0.0.1:%d", ports[1]), f.dsn
+	if f.options.Links != nil {
+		f.options.Links.Name(id, control)
+		if dsn, err = f.dsnVia(id); err != nil {
+			return nil, err
+		}
+		if a.KafkaAddr, err = f.options.Links.Via(LinkClient, id, listen); err != nil {
+			return nil, err
+		}
+		extra = append([]string{"--kafka-advertise", a.KafkaAddr}, extra...)
+	}
+	args := []string{"agent", "--id", id, "--node-id", strconv.Itoa(n), "--kafka-listen", listen, "--control-listen", control,
+		"--data", a.Data, "--dsn", dsn, "--single-node-metastore", "--token-file", f.tokenFile}
 	args = append(append(args, f.options.AgentArgs...), extra...)
 	a.Process, err = services.StartProcess(services.Command{Name: id, Path: f.options.Binary, Args: args, Env: f.options.Env, LogFile: filepath.Join(f.options.Dir, id+".log")})
 	if err != nil {
@@ -188,6 +220,22 @@ func (f *Fleet) AddAgent(ctx context.Context, n int, extra ...string) (*Agent, e
 	f.agents[id] = a
 	f.order = append(f.order, id)
 	return a, f.WaitReady(ctx, id)
+}
+
+// dsnVia is the metastore's address as one process sees it.
+func (f *Fleet) dsnVia(process string) (string, error) {
+	u, err := url.Parse(f.dsn)
+	if err != nil {
+		return "", err
+	}
+	hosts := strings.Split(u.Host, ",") // Postgres and, where there is one, its standby
+	for i, name := range []string{LinkPostgres, LinkStandby}[:len(hosts)] {
+		if hosts[i], err = f.options.Links.Via(process, name, hosts[i]); err != nil {
+			return "", err
+		}
+	}
+	u.Host = strings.Join(hosts, ",")
+	return u.String(), nil
 }
 
 // Agent returns one agent by broker id; nil when there is none.
@@ -242,9 +290,18 @@ func (f *Fleet) RestartAgent(ctx context.Context, id string) error {
 func (f *Fleet) AddWorker(extra ...string) (int, error) {
 	n := len(f.workers)
 	name := fmt.Sprintf("worker%d", n+1)
+	dsn, temporal, err := f.dsn, f.Temporal.Address(), error(nil)
+	if f.options.Links != nil {
+		if dsn, err = f.dsnVia(name); err != nil {
+			return 0, err
+		}
+		if temporal, err = f.options.Links.Via(name, LinkTemporal, temporal); err != nil {
+			return 0, err
+		}
+	}
+	args := []string{"worker", "--dsn", dsn, "--single-node-metastore", "--token-file", f.tokenFile, "--temporal-address", temporal, "--task-queue", f.options.TaskQueue}
 	p, err := services.StartProcess(services.Command{Name: name, Path: f.options.Binary, Env: f.options.Env, LogFile: filepath.Join(f.options.Dir, name+".log"),
-		Args: append([]string{"worker", "--dsn", f.dsn, "--single-node-metastore", "--token-file", f.tokenFile, "--temporal-address", f.Temporal.Address(),
-			"--task-queue", f.options.TaskQueue}, extra...)})
+		Args: append(args, extra...)})
 	if err != nil {
 		return 0, err
 	}

@@ -21,6 +21,7 @@ type ConsumerOptions struct {
 	Group      string        // commits its positions here; empty: it commits nothing
 	Every      time.Duration // between commits; a second by default
 	AtEnd      bool          // begins at the end instead of the start
+	MaxWait    time.Duration // of one fetch without records; franz-go's default (5s) when 0
 }
 
 // Consumer reads a topic all the time and notes every error, gap and repeat.
@@ -59,7 +60,11 @@ func (l *Ledger) StartConsumer(o ConsumerOptions) (*Consumer, error) {
 			from[p] = kgo.NewOffset().AtEnd()
 		}
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(o.Bootstrap...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{l.topic: from}))
+	options := []kgo.Opt{kgo.SeedBrokers(o.Bootstrap...), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{l.topic: from})}
+	if o.MaxWait > 0 {
+		options = append(options, kgo.FetchMaxWait(o.MaxWait))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: consumer: %w", err)
 	}
