@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -107,18 +108,42 @@ func TestHistoriesOfEachPathReplay(t *testing.T) {
 			w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
 			run := path.take(w, w.startLoad())
 			_, _ = w.end(run) // how it ends is the path's own business
-			h := w.history(run)
-			if recordAs != "" {
-				encoded, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(h)
-				w.must(err)
-				w.must(os.WriteFile(filepath.Join(histories, recordAs+"-"+path.name+".json"), append(encoded, '\n'), 0o644))
-			}
-			replayer := sdk.NewWorkflowReplayer()
-			replayer.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
-			if err := replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), h); err != nil {
-				t.Error(err)
-			}
+			w.replays(run, path.name)
 		})
+	}
+	t.Run("supervisor", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, setup{brokers: 2, workers: 1, workerArgs: []string{"--supervise-every", "200ms"}})
+		run := w.Client.GetWorkflow(w.ctx, protocol.SupervisorWorkflowID(w.TaskQueue()), "")
+		w.await("the Supervisor has made a few passes", func() string {
+			described, err := w.Client.DescribeWorkflow(w.ctx, run.GetID(), "")
+			if err != nil {
+				return err.Error()
+			}
+			if n := described.RawResponse.GetWorkflowExecutionInfo().GetHistoryLength(); n < 40 {
+				return fmt.Sprintf("its history has %d events", n)
+			}
+			return ""
+		})
+		w.must(w.Client.TerminateWorkflow(w.ctx, run.GetID(), "", "its history is wanted"))
+		w.replays(run, "supervisor")
+	})
+}
+
+// replays replays a run's history against today's code, and keeps it when that is asked for.
+func (w *world) replays(run client.WorkflowRun, name string) {
+	w.t.Helper()
+	h := w.history(run)
+	if recordAs != "" {
+		encoded, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(h)
+		w.must(err)
+		w.must(os.WriteFile(filepath.Join(histories, recordAs+"-"+name+".json"), append(encoded, '\n'), 0o644))
+	}
+	replayer := sdk.NewWorkflowReplayer()
+	replayer.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	replayer.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
+	if err := replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), h); err != nil {
+		w.t.Error(err)
 	}
 }
 
