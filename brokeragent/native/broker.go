@@ -298,7 +298,7 @@ func (b *Broker) returnFreezeSlot() { b.frozen.Add(-1) }
 
 // housekeeping applies retention and sweeps expired former copies.
 func (b *Broker) housekeeping(ctx context.Context) {
-	ticker := time.NewTicker(time.Minute)
+	ticker := time.NewTicker(b.cfg.Limits.Housekeeping)
 	defer ticker.Stop()
 	for {
 		select {

@@ -50,6 +50,7 @@ type Limits struct {
 	MaxFrozen      int           // partitions frozen at once: 2, since no freeze can end while Postgres is away
 	HoldAheadFor   time.Duration // 2 s after opening (R27 iii)
 	TrashRetention time.Duration // 24 h
+	Housekeeping   time.Duration // between two looks at retention and trash; 1 min
 	// PromoteFence is how long after the start of its last successful primary read an owner goes on acknowledging writes of a
 	// partition whose move may promote over it (R2); 60 s.
 	PromoteFence time.Duration
@@ -66,6 +67,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.MaxFrozen, 2)
 	setDefault(&l.HoldAheadFor, 2*time.Second)
 	setDefault(&l.TrashRetention, 24*time.Hour)
+	setDefault(&l.Housekeeping, time.Minute)
 	setDefault(&l.PromoteFence, DefaultPromoteFence)
 	return l
 }
