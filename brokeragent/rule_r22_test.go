@@ -17,7 +17,7 @@ import (
 
 // A drain that never ends keeps fetching. It may renew the lease, but not for ever.
 func TestR22AFreezeEndsHoweverMuchItsDrainGoesOn(t *testing.T) {
-	const lease, most = 200 * time.Millisecond, 800 * time.Millisecond
+	const lease, most = time.Second, 2 * time.Second // a loaded machine still fetches several times a lease
 	faultstest.Story(t, "R22", func(t *testing.T) string {
 		f := agenttest.New(t)
 		b1, b2 := f.Start("b1", native.Limits{FreezeLease: lease, MaxFreeze: most}), f.Start("b2", native.Limits{})
@@ -36,7 +36,7 @@ func TestR22AFreezeEndsHoweverMuchItsDrainGoesOn(t *testing.T) {
 				_, _ = io.Copy(io.Discard, body)
 				body.Close()
 			}
-			if waited := time.Since(began); waited > 4*most {
+			if waited := time.Since(began); waited > 2*most {
 				return fmt.Sprintf("a drain that does not end has the partition frozen for %s; the limit is %s", waited, most)
 			}
 		}
