@@ -107,6 +107,10 @@ func (a *Agent) metrics() {
 	a.unfenced = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_unfenced_orders_total", Help: "Orders accepted without controller epoch and token."})
 	a.sentBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_copy_sent_bytes_total", Help: "Segment bytes sent to other brokers by moves."})
 	a.copiedBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_copy_received_bytes_total", Help: "Segment bytes received from other brokers by moves."})
+	a.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "portage_quarantined_copies", Help: "Former copies that hold records their owner does not have."},
+		func() float64 { n, _ := a.native.Trash().Quarantined(); return float64(n) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "portage_quarantined_records", Help: "Offsets in quarantined copies that are nowhere else."},
+			func() float64 { _, n := a.native.Trash().Quarantined(); return float64(n) }))
 	a.registry.MustRegister(a.unfenced, a.sentBytes, a.copiedBytes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 

@@ -61,6 +61,10 @@ func (a *Agent) routes() map[string]func(http.ResponseWriter, *http.Request) err
 		"POST /v1/offsets/commit":               answering(a.commitOffsets),
 		"POST /v1/offsets/fetch":                answering(a.fetchOffsets),
 		"POST /v1/trash/purge":                  answering(a.purgeTrash),
+		"POST /v1/trash/hold":                   answering(a.holdTrash),
+		"GET /v1/retained":                      a.serveRetained,
+		"GET /v1/quarantine/{id}/records":       a.serveQuarantine,
+		"POST /v1/quarantine/purge":             answering(a.purgeQuarantine),
 	}
 }
 
@@ -176,6 +180,7 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) error {
 		Version: a.cfg.Version, Ready: ready, NotReady: why, ControllerEpoch: held.ControllerEpoch, ControllerID: held.ControllerID,
 		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids(), Clock: time.Now()}
 	status.FileLimit, status.OpenFiles = fileLimits()
+	status.Quarantined, status.QuarantinedRecs = a.native.Trash().Quarantined()
 	for _, p := range a.native.Partitions() {
 		status.Partitions = append(status.Partitions, p.Status())
 	}

@@ -127,7 +127,7 @@ func (s *session) resumed() {
 func (s *session) pass(ctx context.Context, req control.CopyRequest) (copied int64, took time.Duration, err error) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		if _, err = s.open(); err != nil {
+		if _, err = s.open(nil); err != nil {
 			return copied, 0, control.Errorf(control.CodeStorage, "the staging can not be opened: %v", err)
 		}
 		var n int64

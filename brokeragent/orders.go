@@ -42,7 +42,7 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	}
 	s.work.Lock()
 	defer s.work.Unlock()
-	adopted, err := s.open()
+	adopted, err := s.open(&list)
 	if err != nil {
 		return none, control.Errorf(control.CodeStorage, "the staging of %s/%d can not be opened: %v", req.Topic, req.Partition, err)
 	}
@@ -129,7 +129,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 		s.staging = nil
 		s.mu.Unlock()
 	}
-	if _, err := s.open(); err != nil {
+	if _, err := s.open(nil); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the staging of %s/%d can not be opened: %v", req.Topic, req.Partition, err)
 	}
 	list, err := a.listing(ctx, req.SourceURL, req.Subject)
@@ -147,7 +147,7 @@ func (a *Agent) drain(ctx context.Context, req control.DrainRequest) (control.Dr
 		return none, control.Errorf(control.CodeStorage, "the tail could not be made durable: %v", err)
 	}
 	faults.Point("install.before")
-	marker := native.Installed{MoveID: req.MoveID, Version: req.Freeze.Version, End: req.Freeze.FrozenEnd, From: s.record.Source}
+	marker := native.Installed{MoveID: req.MoveID, Version: req.Freeze.Version, End: req.Freeze.FrozenEnd, From: s.record.Source, Adopted: s.record.Adopted}
 	if err := a.native.Install(ctx, req.Subject, s.staging, marker, list); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the copy of %s/%d could not be installed: %v", req.Topic, req.Partition, err)
 	}
@@ -192,16 +192,24 @@ func (a *Agent) abandon(ctx context.Context, req control.AbandonRequest) (struct
 		s.work.Lock()
 		defer s.work.Unlock()
 	}
+	var adopted bool
+	if s != nil {
+		adopted = s.record.Adopted != nil
+	}
+	if installed := a.native.InstalledOf(req.Subject); installed != nil && installed.Adopted != nil && s == nil {
+		return done, nil // the reconciler gives it back to trash, under the record it had
+	}
 	if s != nil || !req.Keep { // without a session nobody would put the staging away
 		if _, err := a.native.Uninstall(ctx, req.Subject, staging); err != nil {
 			return done, err
 		}
 	}
 	err = nil
-	if !req.Keep {
+	if !req.Keep && !adopted {
 		// The row was seen without the move before this order came: then its copy is in trash already.
 		err = errors.Join(os.RemoveAll(staging), a.native.Trash().Drop(req.MoveID))
 	} else if s != nil {
+		// A former copy that the move had taken over is never deleted with it.
 		err = a.sessions.keep(s, "move aborted")
 	}
 	if err != nil {

@@ -46,7 +46,7 @@ func (a *Agent) promote(ctx context.Context, req control.PromoteRequest) (contro
 		s.staging = nil
 		s.mu.Unlock()
 	}
-	if _, err := s.open(); err != nil {
+	if _, err := s.open(nil); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the staging of %s/%d can not be opened: %v", req.Topic, req.Partition, err)
 	}
 	evidence := s.evidence()
@@ -57,7 +57,7 @@ func (a *Agent) promote(ctx context.Context, req control.PromoteRequest) (contro
 	if err := s.staging.Sync(ctx); err != nil {
 		return none, control.Errorf(control.CodeStorage, "the copy could not be made durable: %v", err)
 	}
-	marker := native.Installed{MoveID: req.MoveID, Version: req.Version, End: evidence.HighWatermark, From: s.record.Source, Promotion: evidence}
+	marker := native.Installed{MoveID: req.MoveID, Version: req.Version, End: evidence.HighWatermark, From: s.record.Source, Promotion: evidence, Adopted: s.record.Adopted}
 	if err := a.native.Install(ctx, req.Subject, s.staging, marker, s.seen.Listing); err != nil {
 		var refusal *control.Error
 		if errors.As(err, &refusal) {

@@ -51,6 +51,8 @@ type sessionRecord struct {
 	// LimitPerSec is a pace an operator set while the move ran; nil leaves it to the orders. Orders that repeat what the
 	// move was started with do not undo it.
 	LimitPerSec *float64 `json:"limitBytesPerSec,omitempty"`
+	// Adopted is the former copy that the staging was begun with; an aborted move gives it back to trash.
+	Adopted *native.Retained `json:"adopted,omitempty"`
 }
 
 var moveID = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,200}$`)
@@ -91,9 +93,9 @@ func (s *session) sourceAt(url string) {
 	}
 }
 
-// open opens the staging: what this move staged before, else a former copy of the partition taken out of trash, else an
-// empty one. It reads and checks every byte that is there, long before anything is frozen. The caller holds work.
-func (s *session) open() (adopted bool, err error) {
+// open opens the staging: what this move staged before, else a former copy of the partition that the source's listing proves
+// to be a part of its history, taken out of trash, else an empty one. It reads and checks every byte that is there, long before anything is frozen. The caller holds work.
+func (s *session) open(source *control.Listing) (adopted bool, err error) {
 	s.mu.Lock()
 	already := s.staging
 	s.mu.Unlock()
@@ -104,8 +106,8 @@ func (s *session) open() (adopted bool, err error) {
 		_ = already.Close()
 	}
 	dir := s.stagingDir()
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		if _, adopted, err = s.agent.native.Trash().Adopt(s.record.Subject.TopicID, s.record.Subject.Partition, dir); err != nil {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && source != nil {
+		if _, adopted, err = s.agent.native.Trash().Adopt(s.record.Subject.TopicID, s.record.Subject.Partition, dir, *source, s.remember); err != nil {
 			return false, fmt.Errorf("take over the former copy: %w", err)
 		}
 	}
@@ -147,6 +149,14 @@ func (s *session) setPace(perSec float64) error {
 	s.record.LimitPerSec = &perSec
 	s.limit.set(perSec)
 	return nil
+}
+
+// remember keeps the record of the former copy that is about to be taken over.
+func (s *session) remember(r native.Retained) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record.Adopted = &r
+	return durable.WriteJSON(s.agent.sessions.recordPath(s.record.Subject.MoveID), s.record)
 }
 
 // close stops the copy and lets go of the staging; the files stay.
@@ -238,7 +248,7 @@ func (all *sessions) begin(req control.EnsureRequest) (*session, error) {
 	}
 	record := sessionRecord{Subject: req.Subject, Source: req.Source, SourceURL: req.SourceURL, Token: req.Token}
 	if known, err := all.get(req.MoveID); err == nil {
-		record.LimitPerSec = known.record.LimitPerSec
+		record.LimitPerSec, record.Adopted = known.record.LimitPerSec, known.record.Adopted
 	}
 	if err := durable.WriteJSON(all.recordPath(req.MoveID), record); err != nil {
 		return nil, control.Errorf(control.CodeStorage, "the copy session could not be recorded: %v", err)
@@ -309,9 +319,24 @@ func (all *sessions) keep(s *session, reason string) error {
 		return nil
 	}
 	subject := s.record.Subject
-	s.mu.Lock()
-	end := int64(0) // a staged copy never held more than its source had durable
-	s.mu.Unlock()
-	return all.agent.native.Trash().Keep(s.stagingDir(), native.Retained{TopicID: subject.TopicID, Topic: subject.Topic, Partition: subject.Partition,
-		Epoch: subject.Epoch, End: end, Reason: reason, MoveID: subject.MoveID, At: time.Now()})
+	kept := native.Retained{TopicID: subject.TopicID, Topic: subject.Topic, Partition: subject.Partition, Epoch: subject.Epoch, Reason: reason, MoveID: subject.MoveID, At: time.Now()}
+	if s.record.Adopted != nil {
+		kept = *s.record.Adopted // it goes back as it was, with what the move added to it
+	}
+	last, err := readSeen(s.stagingDir())
+	switch {
+	case err != nil:
+		return err
+	case last != nil:
+		// A staging never holds more than the last look listed (see seen), so that is where it ends at the most.
+		kept.End, kept.Epochs = max(kept.End, last.HighWatermark), last.Epochs
+	case s.record.Adopted == nil && hasSegments(s.stagingDir()):
+		kept.End = -1 // staged by an agent that kept no look at the source: nothing is known of it
+	}
+	return all.agent.native.Trash().Keep(s.stagingDir(), kept)
+}
+
+func hasSegments(dir string) bool {
+	found, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	return err != nil || len(found) > 0
 }

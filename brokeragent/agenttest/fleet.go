@@ -386,3 +386,11 @@ func (a *Agent) Twin(data string) *Agent {
 	})
 	return twin
 }
+
+// ReadJSON reads a file that a process wrote.
+func ReadJSON(t testing.TB, path string, v any) {
+	t.Helper()
+	if err := durable.ReadJSON(path, v); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -140,6 +140,36 @@ func (c *Client) PurgeTrash(ctx context.Context, agentURL string) (PurgeAnswer, 
 	return post[PurgeAnswer](ctx, c, "PurgeTrash", agentURL, "/v1/trash/purge", struct{}{})
 }
 
+// Retained lists what a broker keeps of partitions it does not serve.
+func (c *Client) Retained(ctx context.Context, agentURL string) (RetainedCopies, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
+	return get[RetainedCopies](ctx, c, "Retained", agentURL, "/v1/retained")
+}
+
+// HoldTrash keeps a former copy, or lets it go.
+func (c *Client) HoldTrash(ctx context.Context, agentURL string, req HoldRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, quickBound)
+	defer cancel()
+	_, err := post[struct{}](ctx, c, "HoldTrash", agentURL, "/v1/trash/hold", req)
+	return err
+}
+
+// PurgeQuarantine deletes a quarantined copy.
+func (c *Client) PurgeQuarantine(ctx context.Context, agentURL string, req QuarantinePurge) error {
+	_, err := post[struct{}](ctx, c, "PurgeQuarantine", agentURL, "/v1/quarantine/purge", req)
+	return err
+}
+
+// ExportQuarantine streams the records that only a quarantined copy holds, one JSON object a line. The caller closes it.
+func (c *Client) ExportQuarantine(ctx context.Context, agentURL, id string) (io.ReadCloser, error) {
+	resp, err := c.do(ctx, "ExportQuarantine", http.MethodGet, agentURL, "/v1/quarantine/"+url.PathEscape(id)+"/records", nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // PurgeAnswer is the result of a purge.
 type PurgeAnswer struct {
 	Deleted int      `json:"deleted"`

@@ -226,6 +226,7 @@ type PartitionStatus struct {
 	Parked          int           `json:"parked"`
 	FrozenFor       time.Duration `json:"frozenForNs"`
 	LastFreeze      *FreezeReport `json:"lastFreeze,omitempty"`
+	Epochs          []EpochStart  `json:"epochs,omitempty"` // of the log that is served, oldest first (R29)
 	Groups          int           `json:"groups"`
 	Producers       int           `json:"producers"`
 	ProduceSum      int64         `json:"producedBytes"`
@@ -260,11 +261,65 @@ type AgentStatus struct {
 	DiskFreeBytes   int64             `json:"diskFreeBytes"`
 	ReservedBytes   int64             `json:"reservedBytes"`
 	TrashBytes      int64             `json:"trashBytes"`
-	Clock           time.Time         `json:"clock"`     // the agent's, when it answered: for display
-	FileLimit       int64             `json:"fileLimit"` // RLIMIT_NOFILE
-	OpenFiles       int64             `json:"openFiles"` // 0 where the system does not tell
+	Quarantined     int               `json:"quarantined"`        // copies that hold what their owner does not (R29)
+	QuarantinedRecs int64             `json:"quarantinedRecords"` // offsets in them that are nowhere else
+	Clock           time.Time         `json:"clock"`              // the agent's, when it answered: for display
+	FileLimit       int64             `json:"fileLimit"`          // RLIMIT_NOFILE
+	OpenFiles       int64             `json:"openFiles"`          // 0 where the system does not tell
 	Partitions      []PartitionStatus `json:"partitions"`
 	Moves           []string          `json:"moves"`
+}
+
+// RetainedCopy is a former copy of a partition at a broker: in trash until it is swept, or in quarantine because it holds
+// records that the owner does not have: GET /v1/retained.
+type RetainedCopy struct {
+	ID          string    `json:"id"`
+	Quarantined bool      `json:"quarantined"`
+	TopicID     uuid.UUID `json:"topicId"`
+	Topic       string    `json:"topic"`
+	Partition   int32     `json:"partition"`
+	Epoch       int32     `json:"epoch"` // the last one it served, or was copied from
+	End         int64     `json:"end"`   // -1 when not known
+	Reason      string    `json:"reason"`
+	MoveID      string    `json:"moveId,omitempty"`
+	At          time.Time `json:"at"`
+	Bytes       int64     `json:"bytes"`
+	Judged      bool      `json:"judged"` // its owner's history was seen to have all of it
+	Hold        bool      `json:"hold"`   // an operator keeps it
+	Divergence  int64     `json:"divergence"`
+	Records     int64     `json:"records"` // offsets from the divergence on
+}
+
+// RetainedCopies is everything a broker keeps beside its partitions.
+type RetainedCopies struct {
+	Copies []RetainedCopy `json:"copies"`
+}
+
+// HoldRequest keeps a copy in trash from being swept and adopted, or lets it go: POST /v1/trash/hold.
+type HoldRequest struct {
+	ID   string `json:"id"`
+	Hold bool   `json:"hold"`
+}
+
+// QuarantinePurge deletes a quarantined copy with the records that only it holds: POST /v1/quarantine/purge.
+type QuarantinePurge struct {
+	ID         string `json:"id"`
+	AcceptLoss bool   `json:"acceptLoss"`
+}
+
+// ExportedRecord is one line of GET /v1/quarantine/{id}/records.
+type ExportedRecord struct {
+	Offset    int64            `json:"offset"`
+	Timestamp time.Time        `json:"timestamp"`
+	Key       []byte           `json:"key"`   // base64; null for none
+	Value     []byte           `json:"value"` // base64; null for none
+	Headers   []ExportedHeader `json:"headers,omitempty"`
+}
+
+// ExportedHeader is one header of a record.
+type ExportedHeader struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"`
 }
 
 // Listing is what a source shows of one partition to the destination of a claimed move: GET /v1/copies/{id}/listing.
@@ -297,6 +352,7 @@ type ListedSegment struct {
 type EpochStart struct {
 	Epoch int32 `json:"epoch"`
 	Start int64 `json:"start"`
+	Lost  int64 `json:"lost,omitempty"` // offsets before Start that were lost when it began (R18)
 }
 
 // OffsetCommit is one committed offset relayed to the owner: POST /v1/offsets/commit.

@@ -26,6 +26,8 @@ type Broker struct {
 	now    func() time.Time // wall clock: records and retention only
 	trash  *Trash
 
+	judgeKick chan struct{} // wakes the judge of former copies; capacity 1
+
 	routing atomic.Pointer[wire.Routing]
 	ready   chan struct{}
 	readyDo sync.Once
@@ -67,7 +69,8 @@ func NewBroker(cfg Config) (*Broker, error) {
 			return nil, err
 		}
 	}
-	b.trash = &Trash{root: filepath.Join(cfg.Root, "trash"), broker: b}
+	b.trash = &Trash{root: filepath.Join(cfg.Root, "trash"), quarantine: filepath.Join(cfg.Root, "quarantine"), broker: b}
+	b.judgeKick = make(chan struct{}, 1)
 	b.routing.Store(&wire.Routing{Topics: map[string]*wire.Topic{}, TopicIDs: map[uuid.UUID]*wire.Topic{}})
 	b.loadSidecar()
 	var err error
@@ -94,6 +97,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		b.ensurePartition(k, topic)
 	}
 	b.work.Go(func() { b.housekeeping(ctx) })
+	b.work.Go(func() { b.judging(ctx) })
 	return nil
 }
 

@@ -17,6 +17,7 @@ type Rows interface {
 	ReadSnapshot(ctx context.Context) (*metastore.Snapshot, error)
 	ReadAssignment(ctx context.Context, topicID uuid.UUID, partition int32) (*metastore.Assignment, error)
 	FindMove(ctx context.Context, id string) (*metastore.Move, error)
+	FindCommit(ctx context.Context, topicID uuid.UUID, partition, epoch int32) (*metastore.Move, error)
 	OpenOwner(ctx context.Context, o metastore.OpenRequest) (*metastore.Assignment, error)
 	AbortMoveHolding(ctx context.Context, moveID, by, reason string, held metastore.Held) (*metastore.Assignment, error)
 	Contradict(ctx context.Context, topicID uuid.UUID, partition int32, broker string, held metastore.Held) error

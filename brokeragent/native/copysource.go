@@ -63,9 +63,7 @@ func (b *Broker) Listing(ctx context.Context, s control.Subject) (control.Listin
 	p.pinned[s.MoveID] = true
 	list := control.Listing{Process: b.cfg.Process, Epoch: p.serving, LogStart: p.log.Start(), HighWatermark: p.log.DurableEnd(),
 		Producers: p.log.ProducerSnapshot(), Offsets: p.offsets.Snapshot(), ProducerCount: p.log.ProducerCount(), GroupCount: len(p.offsets.All())}
-	for _, e := range p.log.Epochs() {
-		list.Epochs = append(list.Epochs, control.EpochStart{Epoch: e.Epoch, Start: e.Start})
-	}
+	list.Epochs = epochStarts(p.log)
 	for _, seg := range p.log.Segments() {
 		list.Segments = append(list.Segments, control.ListedSegment{Base: seg.Base, Size: seg.Size, NextOffset: seg.NextOffset, Sealed: seg.Sealed, Digest: seg.Digest.String()})
 	}
@@ -73,6 +71,14 @@ func (b *Broker) Listing(ctx context.Context, s control.Subject) (control.Listin
 		list.FrozenVersion = p.freeze.version
 	}
 	return list, nil
+}
+
+// epochStarts are a log's epochs as they travel.
+func epochStarts(log *seglog.Log) (all []control.EpochStart) {
+	for _, e := range log.Epochs() {
+		all = append(all, control.EpochStart{Epoch: e.Epoch, Start: e.Start, Lost: e.Lost})
+	}
+	return all
 }
 
 // OpenSegment opens one segment of a partition for its move; size is its durable part (R25).
@@ -235,7 +241,7 @@ func (b *Broker) DrainProgress(s control.Subject) {
 // to drop it once the move is aborted. It acts only on proof that the copy can not become the partition any more: the
 // move is aborted, or the row has passed the version it was installed for, which every commit must name (R7). It reports
 // false when there is nothing installed.
-func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging string) (bool, error) {
+func (b *Broker) Uninstall(ctx context.Context, s control.Subject, staging string) (taken bool, err error) {
 	p := b.partition(key{s.TopicID, s.Partition})
 	if p == nil {
 		return false, nil
@@ -321,7 +327,7 @@ func (b *Broker) Install(ctx context.Context, s control.Subject, staging *seglog
 	faults.Point("offsets.after")
 	info := seglog.InstallInfo{LogStart: list.LogStart, Producers: list.Producers, WantEnd: marker.End}
 	for _, e := range list.Epochs {
-		info.Epochs = append(info.Epochs, seglog.Epoch{Epoch: e.Epoch, Start: e.Start})
+		info.Epochs = append(info.Epochs, seglog.Epoch{Epoch: e.Epoch, Start: e.Start, Lost: e.Lost})
 	}
 	// The reconciler must know the claim before it meets the installed folder, or it would take it for a former copy.
 	if moving, _ := b.MovingNow(s); moving != s.MoveID {

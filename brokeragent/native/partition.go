@@ -161,6 +161,9 @@ func (p *Partition) Status() control.PartitionStatus {
 	if p.log != nil {
 		s.Start, s.End, s.DurableEnd, s.Bytes, s.Producers = p.log.Start(), p.log.End(), p.log.DurableEnd(), p.log.Size(), p.log.ProducerCount()
 	}
+	if p.serves() && p.log != nil {
+		s.Epochs = epochStarts(p.log)
+	}
 	if p.offsets != nil {
 		s.Groups = len(p.offsets.All())
 	}

@@ -28,6 +28,8 @@ type Installed struct {
 	Version int64  `json:"version"` // the row version it was installed for
 	End     int64  `json:"end"`
 	From    string `json:"from"`
+	// Adopted is the former copy that the move had taken over, for the case that the move is aborted.
+	Adopted *Retained `json:"adopted,omitempty"`
 	// Promotion is set when the source was gone and the copy was not frozen for (R2): only ForcePromote may commit it.
 	Promotion *control.CopyEvidence `json:"promotion,omitempty"`
 }
@@ -307,8 +309,9 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 		return false
 	}
 	var end int64 = -1 // unknown: the copy is kept until someone looks
+	var epochs []control.EpochStart
 	if log != nil {
-		end = log.End()
+		end, epochs = log.End(), epochStarts(log)
 		if err := log.Close(); err != nil {
 			p.logger.Warn("closing the log of a partition that left", "error", err)
 		}
@@ -316,7 +319,7 @@ func (p *Partition) leave(row *metastore.Assignment) (again bool) {
 	if table != nil {
 		_ = table.Close()
 	}
-	if err := p.broker.trash.take(p, row, installed, end); err != nil {
+	if err := p.broker.trash.take(p, row, installed, end, epochs); err != nil {
 		p.logger.Error("moving a former copy to trash failed; trying again", "error", err)
 		return true
 	}
@@ -399,7 +402,14 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	}
 	p.mu.Unlock()
 
-	local, err := p.inspect(ctx, row)
+	chosen, err := p.decided(ctx, row)
+	if err == nil && chosen != nil {
+		err = p.obey(chosen, row)
+	}
+	var local localCopy
+	if err == nil {
+		local, err = p.inspect(ctx, row)
+	}
 	if err != nil {
 		if metastore.IsUnknown(err) || errors.Is(err, errMetastoreAway) {
 			return true
@@ -415,6 +425,11 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 			return p.cannotOpen("the empty log could not be created: ", err)
 		}
 	}
+	if chosen != nil {
+		if err := p.goOn(chosen, row.Epoch); err != nil {
+			return p.cannotOpen("the lost offsets could not be passed over: ", err)
+		}
+	}
 	after := p.acknowledged
 	if after == nil || after.Version != row.Version {
 		if after, err = p.openOwner(ctx, row, ""); err != nil || after == nil {
@@ -426,7 +441,7 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 	}
 	// An entry at every take-over, also when no batch follows: without it clients read "lost records" out of
 	// OffsetForLeaderEpoch.
-	if err := p.beginEpoch(after.Epoch); err != nil {
+	if err := p.beginEpoch(after.Epoch, chosen.lost(local.install)); err != nil {
 		return p.cannotOpen("the epoch's start could not be recorded: ", err)
 	}
 	p.acknowledged = nil
@@ -460,14 +475,14 @@ func (p *Partition) cannotOpen(what string, err error) (again bool) {
 	return true
 }
 
-func (p *Partition) beginEpoch(epoch int32) error {
+func (p *Partition) beginEpoch(epoch int32, lost int64) error {
 	p.mu.Lock()
 	log := p.log
 	p.mu.Unlock()
 	if known := log.Epochs(); len(known) > 0 && known[len(known)-1].Epoch >= epoch {
 		return nil
 	}
-	return log.BeginEpoch(epoch, log.End())
+	return log.BeginEpochAfterLoss(epoch, log.End(), lost)
 }
 
 func (p *Partition) create() error {

@@ -31,29 +31,48 @@ type Retained struct {
 	Reason    string    `json:"reason"`
 	MoveID    string    `json:"moveId,omitempty"`
 	At        time.Time `json:"at"`
-	Dir       string    `json:"-"`
+	// Epochs are the copy's own, oldest first: what a judgement compares with the owner's (R29). Empty when not known.
+	Epochs []control.EpochStart `json:"epochs,omitempty"`
+	// Judged: its owner's history was compared and has all of it. A copy that is not is neither adopted nor swept.
+	Judged bool `json:"judged,omitempty"`
+	// Hold keeps it from being swept and adopted until an operator lets it go.
+	Hold bool `json:"hold,omitempty"`
+	// Divergence is the first offset that is this copy's alone; set in quarantine only.
+	Divergence *int64 `json:"divergence,omitempty"`
+	Dir        string `json:"-"`
 }
+
+// ID names a copy at its broker.
+func (r Retained) ID() string { return filepath.Base(r.Dir) }
 
 const retainedFile = "retained.json"
 
-// Trash is the folder of former copies.
+// Trash is the folder of former copies, with the quarantine beside it for those that hold what their owner does not.
 type Trash struct {
-	mu     sync.Mutex // one taker, adopter or sweeper at a time
-	root   string
-	broker *Broker
+	mu         sync.Mutex // one taker, adopter, sweeper or judge at a time
+	root       string
+	quarantine string
+	broker     *Broker
 }
 
 // take renames a partition's folder into trash. Nothing is read or deleted, so it costs the same at any size.
-func (t *Trash) take(p *Partition, row *metastore.Assignment, installed *Installed, end int64) error {
+func (t *Trash) take(p *Partition, row *metastore.Assignment, installed *Installed, end int64, epochs []control.EpochStart) error {
 	if _, err := os.Stat(p.dir()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	r := Retained{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, End: end, Epoch: -1, Reason: "moved away", At: t.broker.now()}
+	r := Retained{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, End: end, Epoch: -1, Epochs: epochs, Reason: "moved away", At: t.broker.now()}
 	switch {
+	case row != nil && installed != nil && installed.Adopted != nil:
+		// The aborted move had taken a former copy over: it goes back as it was, with what the move added to it.
+		back := *installed.Adopted
+		back.Epochs, back.End = epochs, end
+		return t.Keep(p.dir(), back)
 	case row == nil:
 		r.Reason = "topic deleted"
 	case installed != nil:
 		r.Reason, r.MoveID, r.Epoch = "move aborted", installed.MoveID, row.Epoch
+	case len(epochs) > 0:
+		r.Epoch = epochs[len(epochs)-1].Epoch
 	default:
 		r.Epoch = row.Epoch - 1
 	}
@@ -64,21 +83,28 @@ func (t *Trash) take(p *Partition, row *metastore.Assignment, installed *Install
 func (t *Trash) Keep(dir string, r Retained) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	r.Judged = false
 	if err := durable.WriteJSON(filepath.Join(dir, retainedFile), r); err != nil {
 		return err
 	}
-	return durable.Rename(dir, filepath.Join(t.root, fmt.Sprintf("%s-%d-%d", r.TopicID, r.Partition, r.At.UnixNano())))
+	if err := durable.Rename(dir, filepath.Join(t.root, fmt.Sprintf("%s-%d-%d", r.TopicID, r.Partition, r.At.UnixNano()))); err != nil {
+		return err
+	}
+	t.broker.judgeSoon()
+	return nil
 }
 
-// List reads all records, newest first. A folder without a readable record is left alone and not listed.
-func (t *Trash) List() ([]Retained, error) {
-	entries, err := os.ReadDir(t.root)
+// List reads all records in trash, newest first. A folder without a readable record is left alone and not listed.
+func (t *Trash) List() ([]Retained, error) { return list(t.root) }
+
+func list(root string) ([]Retained, error) {
+	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, err
 	}
 	var all []Retained
 	for _, e := range entries {
-		dir := filepath.Join(t.root, e.Name())
+		dir := filepath.Join(root, e.Name())
 		r := Retained{Dir: dir}
 		if err := durable.ReadJSON(filepath.Join(dir, retainedFile), &r); err != nil {
 			continue
@@ -89,10 +115,13 @@ func (t *Trash) List() ([]Retained, error) {
 	return all, nil
 }
 
-// Adopt gives the newest former copy of a partition to a move: the folder becomes dir. Offsets and producer state are
-// dropped, for they are older than the owner's (R24). It reports false when there is nothing to adopt. The caller
-// compares the digests of what is on disk with the source before it trusts a byte.
-func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained, bool, error) {
+// Adopt gives the newest former copy of a partition to a move: the folder becomes dir. Only a copy whose every record is in
+// the source's history is adopted: one that holds more goes to quarantine, one that can not be judged by the source's listing
+// stays (R29). Offsets and producer state are dropped, for they are older than the owner's (R24). It reports false when there
+// is nothing to adopt. The caller compares the digests of what is on disk with the source before it trusts a byte.
+//
+// remember is called before the folder moves, so that an aborted move gives the copy back under its own record.
+func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string, source control.Listing, remember func(Retained) error) (Retained, bool, error) {
 	all, err := t.List()
 	if err != nil {
 		return Retained{}, false, err
@@ -100,8 +129,20 @@ func (t *Trash) Adopt(topicID uuid.UUID, partition int32, dir string) (Retained,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range all {
-		if r.TopicID != topicID || r.Partition != partition {
+		if r.TopicID != topicID || r.Partition != partition || r.Hold {
 			continue
+		}
+		switch at, v := judge(r.Epochs, r.End, source.Epochs, source.HighWatermark); v {
+		case diverged:
+			if err := t.setAside(r, at); err != nil {
+				return r, false, err
+			}
+			continue
+		case unjudged:
+			continue
+		}
+		if err := remember(r); err != nil {
+			return r, false, err
 		}
 		// The last look at the source of an earlier move is older than what the next one will see.
 		if err := os.Remove(filepath.Join(r.Dir, SourceFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,18 +176,7 @@ func (t *Trash) Drop(moveID string) error {
 }
 
 // Bytes is the size of everything in trash.
-func (t *Trash) Bytes() int64 {
-	var total int64
-	_ = filepath.WalkDir(t.root, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				total += info.Size()
-			}
-		}
-		return nil
-	})
-	return total
-}
+func (t *Trash) Bytes() int64 { return sizeOf(t.root) }
 
 // Sweep deletes former copies older than age whose owners prove that they hold at least as much (R29): a fresh read of
 // the row and the owner's own answer, open, at a later epoch, with an end at least as high. Any doubt keeps the copy.
@@ -168,11 +198,14 @@ func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnsw
 			continue
 		}
 		faults.Point("sweep.before")
-		t.mu.Lock()
-		err := os.RemoveAll(r.Dir)
-		t.mu.Unlock()
+		// What was proved of it stands: an owner's log that is open only grows, and a hold that came meanwhile is seen here.
+		swept, err := t.sweep(r)
 		if err != nil {
 			return answer, err
+		}
+		if !swept {
+			answer.Kept = append(answer.Kept, fmt.Sprintf("%s/%d: it was taken, or an operator keeps it", r.Topic, r.Partition))
+			continue
 		}
 		faults.Point("sweep.after")
 		answer.Deleted++
@@ -198,8 +231,17 @@ func (t *Trash) sweepable(ctx context.Context, r Retained) error {
 	if s := t.broker.suspension(key{r.TopicID, r.Partition}); s != nil {
 		return errors.New(s.reason)
 	}
+	if r.Hold {
+		return errors.New("an operator keeps it; let it go with `portage trash keep --off`")
+	}
 	if row.Moving() != "" {
 		return errors.New("the partition is moving")
+	}
+	if !faults.Enforced("R29") {
+		if row.Owner == t.broker.cfg.BrokerID {
+			return errors.New("this broker owns the partition")
+		}
+		return nil // by the row alone: another broker has it
 	}
 	if r.End < 0 {
 		return errors.New("its own end is not known, so nothing proves that the owner holds as much")
@@ -219,5 +261,30 @@ func (t *Trash) sweepable(ctx context.Context, r Retained) error {
 	case status.DurableEnd < r.End:
 		return fmt.Errorf("owner %s ends at %d, this copy at %d", row.Owner, status.DurableEnd, r.End)
 	}
+	switch at, v := judge(r.Epochs, r.End, status.Epochs, status.DurableEnd); v {
+	case diverged:
+		if err := t.SetAside(r, at); err != nil {
+			return err
+		}
+		return fmt.Errorf("it holds records from offset %d on that the owner does not have; it is in quarantine now", at)
+	case unjudged:
+		return errors.New("nothing proves that the owner's history has all of it")
+	}
 	return nil
+}
+
+// sweep deletes one copy that may go; false when it is gone or kept meanwhile.
+func (t *Trash) sweep(r Retained) (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var now Retained
+	switch err := durable.ReadJSON(filepath.Join(r.Dir, retainedFile), &now); {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, err
+	case now.Hold:
+		return false, nil
+	}
+	return true, os.RemoveAll(r.Dir)
 }

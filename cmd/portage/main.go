@@ -29,16 +29,18 @@ const (
 )
 
 type cli struct {
-	Agent     agentCmd     `cmd:"" help:"Run the agent of one broker (a native broker with its control API)."`
-	Worker    workerCmd    `cmd:"" help:"Run a worker of the fleet."`
-	Demo      demoCmd      `cmd:"" help:"Run a whole fleet on this machine and move partitions under load."`
-	Move      moveCmd      `cmd:"" help:"Start, watch and cancel moves of partitions."`
-	Cluster   clusterCmd   `cmd:"" help:"Look at the fleet."`
-	Explain   explainCmd   `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
-	Config    configCmd    `cmd:"" help:"Show and change settings of the fleet."`
-	Reconcile reconcileCmd `cmd:"" help:"Put the metastore right after it went back in time; says what it would do unless --yes."`
-	Broker    brokerCmd    `cmd:"" help:"Look after single brokers."`
-	Doctor    doctorCmd    `cmd:"" help:"Check everything a fleet rests on: Temporal, Postgres, agents, disks, moves."`
+	Agent      agentCmd      `cmd:"" help:"Run the agent of one broker (a native broker with its control API)."`
+	Worker     workerCmd     `cmd:"" help:"Run a worker of the fleet."`
+	Demo       demoCmd       `cmd:"" help:"Run a whole fleet on this machine and move partitions under load."`
+	Move       moveCmd       `cmd:"" help:"Start, watch and cancel moves of partitions."`
+	Trash      trashCmd      `cmd:"" help:"Look after the former copies that brokers keep."`
+	Quarantine quarantineCmd `cmd:"" help:"Look after the former copies that hold records their owner does not have."`
+	Cluster    clusterCmd    `cmd:"" help:"Look at the fleet."`
+	Explain    explainCmd    `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
+	Config     configCmd     `cmd:"" help:"Show and change settings of the fleet."`
+	Reconcile  reconcileCmd  `cmd:"" help:"Put the metastore right after it went back in time; says what it would do unless --yes."`
+	Broker     brokerCmd     `cmd:"" help:"Look after single brokers."`
+	Doctor     doctorCmd     `cmd:"" help:"Check everything a fleet rests on: Temporal, Postgres, agents, disks, moves."`
 
 	Log     logFlags         `embed:"" prefix:"log-"`
 	Version kong.VersionFlag `help:"Print the version."`

@@ -30,7 +30,7 @@ func (l *Log) Append(batches []byte, epoch int32) (Appended, error) {
 		return Appended{}, err
 	}
 	if n := len(epochs); n == 0 || epochs[n-1].Epoch != epoch {
-		if err := l.beginEpoch(epoch, base); err != nil {
+		if err := l.beginEpoch(epoch, base, 0); err != nil {
 			return Appended{}, err
 		}
 	}

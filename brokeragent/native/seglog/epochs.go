@@ -14,6 +14,9 @@ import (
 type Epoch struct {
 	Epoch int32 `json:"epoch"`
 	Start int64 `json:"start"`
+	// Lost is how many offsets before Start were lost when the epoch began (R18): what an earlier history holds of them it
+	// holds alone.
+	Lost int64 `json:"lost,omitempty"`
 }
 
 type epochList struct {
@@ -53,11 +56,18 @@ func readEpochs(dir string) ([]Epoch, error) {
 func (l *Log) BeginEpoch(epoch int32, start int64) error {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
-	return l.beginEpoch(epoch, start)
+	return l.beginEpoch(epoch, start, 0)
+}
+
+// BeginEpochAfterLoss is BeginEpoch of a log that goes on behind lost offsets.
+func (l *Log) BeginEpochAfterLoss(epoch int32, start, lost int64) error {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	return l.beginEpoch(epoch, start, lost)
 }
 
 // beginEpoch runs under appendMu, so the end stands still.
-func (l *Log) beginEpoch(epoch int32, start int64) error {
+func (l *Log) beginEpoch(epoch int32, start, lost int64) error {
 	l.mu.Lock()
 	err, epochs, end := l.usable(), l.epochs, l.end
 	l.mu.Unlock()
@@ -79,7 +89,7 @@ func (l *Log) beginEpoch(epoch int32, start int64) error {
 	if err := l.WaitDurable(context.Background(), start); err != nil {
 		return err
 	}
-	epochs = append(slices.Clone(epochs), Epoch{epoch, start})
+	epochs = append(slices.Clone(epochs), Epoch{epoch, start, lost})
 	l.structMu.Lock()
 	err = writeDurable(filepath.Join(l.dir, epochsFile), encodeJSON(epochList{1, epochs}))
 	l.structMu.Unlock()

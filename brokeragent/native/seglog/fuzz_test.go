@@ -26,7 +26,7 @@ func FuzzRecovery(f *testing.F) {
 		}
 		mustWrite(t, fileOf(dir, 0, logExt), segment)
 		mustWrite(t, filepath.Join(dir, metaFile), encodeJSON(meta{1, orders, 0}))
-		mustWrite(t, filepath.Join(dir, epochsFile), encodeJSON(epochList{1, []Epoch{{1, 0}}}))
+		mustWrite(t, filepath.Join(dir, epochsFile), encodeJSON(epochList{1, []Epoch{{Epoch: 1}}}))
 		opts := Options{syncFile: func(*os.File) error { return nil }}
 		l, _, err := Open(dir, opts)
 		if err != nil {

@@ -52,7 +52,7 @@ func TestEpochRule(t *testing.T) {
 	if l.EpochAt(9) != 2 || l.EpochAt(10) != 7 {
 		t.Errorf("epochs at 9 and 10: %d, %d", l.EpochAt(9), l.EpochAt(10))
 	}
-	for _, bad := range []Epoch{{6, 20}, {7, 19}, {8, 19}, {8, 21}} {
+	for _, bad := range []Epoch{{6, 20, 0}, {7, 19, 0}, {8, 19, 0}, {8, 21, 0}} {
 		if err := l.BeginEpoch(bad.Epoch, bad.Start); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}

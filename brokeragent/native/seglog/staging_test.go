@@ -340,7 +340,7 @@ func TestInstallRefusesATargetThatExistsAndBadEvidence(t *testing.T) {
 	for name, change := range map[string]func(in *InstallInfo) string{
 		"target exists":     func(*InstallInfo) string { return l.Dir() },
 		"no epochs":         func(in *InstallInfo) string { in.Epochs = nil; return free },
-		"epochs unordered":  func(in *InstallInfo) string { in.Epochs = []Epoch{{4, 0}, {3, 0}}; return free },
+		"epochs unordered":  func(in *InstallInfo) string { in.Epochs = []Epoch{{4, 0, 0}, {3, 0, 0}}; return free },
 		"damaged producers": func(in *InstallInfo) string { in.Producers[0]++; return free },
 		"later producers":   func(in *InstallInfo) string { in.Producers = producerTable{}.encode(in.WantEnd + 1); return free },
 		"log start beyond":  func(in *InstallInfo) string { in.LogStart = in.WantEnd + 1; return free },
