@@ -24,7 +24,7 @@ const mostRunning = 10_000
 // unknown is not closed. A deployment that another one has superseded touches nothing.
 func (m *Moves) Supervise(ctx context.Context) (protocol.SupervisorPass, error) {
 	var pass protocol.SupervisorPass
-	holder, err := m.Store.ControllerHolder(ctx)
+	_, holder, err := m.Store.Controller(ctx)
 	if err != nil {
 		return pass, err
 	}

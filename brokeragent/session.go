@@ -19,6 +19,7 @@ import (
 	"portage/brokeragent/native"
 	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
+	"portage/internal/faults"
 )
 
 // session is the destination's side of one move. What must survive this process is on disk: the staged segments, and the
@@ -289,6 +290,9 @@ func (all *sessions) recorded() []string {
 // putAway turns the staging of every move that no longer holds its partition into a former copy, which a retry adopts by
 // digest (R23). Nothing is deleted: the row says only that the move is over, not how.
 func (all *sessions) putAway() {
+	if !faults.Enforced("R23") {
+		return
+	}
 	for _, id := range all.recorded() {
 		s, err := all.get(id)
 		if err != nil {

@@ -84,12 +84,6 @@ func (s *Store) SetDraining(ctx context.Context, broker string, draining bool, b
 	})
 }
 
-// ControllerHolder is who holds the controller epoch.
-func (s *Store) ControllerHolder(ctx context.Context) (holder string, err error) {
-	err = s.pool.QueryRow(ctx, "SELECT holder FROM controller").Scan(&holder)
-	return holder, err
-}
-
 // HoldController makes holder the controller and returns its epoch. The epoch rises only when the holder changes (R15);
 // it fences new claims and never a claimed move.
 func (s *Store) HoldController(ctx context.Context, holder string) (int64, error) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -281,4 +282,77 @@ func TestR17TheClaimOfATerminatedMoveIsTakenBack(t *testing.T) {
 	w.mustMove("b2")
 	load.finish()
 	w.committedOnce()
+}
+
+// The owner's disk is gone and a former copy is promoted by the command line: real clients read over the gap and write on behind it.
+func TestR18APromotedCopyServesClients(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2, workers: 1})
+	a := w.openAccount()
+	a.write(20)
+	w.mustMove("b2")
+	a.write(10) // only b2 has these
+	w.await("b2 has reported its end", func() string {
+		if end, err := w.Store.LastKnownEnd(w.ctx, w.row()); err != nil || end != 30 {
+			return fmt.Sprintf("%d (%v)", end, err)
+		}
+		return ""
+	})
+	promote := func(more ...string) (string, int) {
+		return w.run(append([]string{"promote", w.topic + "/0", "--dsn", w.DSN(), "--single-node-metastore", "--token-file", w.TokenFile()}, more...)...)
+	}
+	if out, code := promote("--from", "b1", "--accept-loss"); code != 1 || !strings.Contains(out, "alive") {
+		t.Fatalf("over a living owner it said (%d):\n%s", code, out)
+	}
+	w.must(w.KillAgent("b2"))
+	if out, code := promote(); code != 1 || !strings.Contains(out, "moved away") || !strings.Contains(out, "b2") {
+		t.Fatalf("without --from it said (%d):\n%s", code, out)
+	}
+	if out, code := promote("--from", "b1", "--accept-loss", "--reason", "b2 burnt down"); code != 0 || !strings.Contains(out, "10 offsets are lost") {
+		t.Fatalf("it said (%d):\n%s", code, out)
+	}
+	w.await("b1 has it open", func() string {
+		if p := w.partition("b1"); p.State != "open" {
+			return fmt.Sprintf("it is %s: %s", p.State, p.Reason)
+		}
+		return ""
+	})
+	// A client that never heard of b2 writes behind the gap and reads over it.
+	c, err := kgo.NewClient(kgo.SeedBrokers(w.Agent("b1").KafkaAddr), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic: {0: kgo.NewOffset().AtStart()}}))
+	w.must(err)
+	defer c.Close()
+	r := &kgo.Record{Topic: w.topic, Partition: 0, Value: []byte("behind")}
+	w.must(c.ProduceSync(w.ctx, r).FirstErr())
+	if r.Offset != 30 {
+		t.Errorf("the next record is at %d", r.Offset)
+	}
+	var read []int64
+	for len(read) < 21 && w.ctx.Err() == nil {
+		c.PollFetches(w.ctx).EachRecord(func(r *kgo.Record) { read = append(read, r.Offset) })
+	}
+	if len(read) != 21 || read[19] != 19 || read[20] != 30 {
+		t.Errorf("read were %v", read)
+	}
+	out, err := exec.CommandContext(w.ctx, "kcat", "-b", w.Agent("b1").KafkaAddr, "-C", "-t", w.topic, "-p", "0", "-o", "22", "-e", "-q", "-f", "%o ").CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "30" {
+		t.Errorf("kcat read %q from within the gap (%v)", out, err)
+	}
+	// The former owner comes back with what only it has.
+	w.must(w.StartAgent("b2"))
+	w.await("what only b2 has is in quarantine", func() string {
+		kept, err := w.Agents.Retained(w.ctx, w.Agent("b2").ControlURL)
+		if err != nil || len(kept.Copies) != 1 || !kept.Copies[0].Quarantined || kept.Copies[0].Records != 10 {
+			return fmt.Sprintf("%+v (%v)", kept, err)
+		}
+		return ""
+	})
+	export := func() (string, int) {
+		kept, err := w.Agents.Retained(w.ctx, w.Agent("b2").ControlURL)
+		w.must(err)
+		return w.run("quarantine", "export", kept.Copies[0].ID, "--dsn", w.DSN(), "--token-file", w.TokenFile())
+	}
+	if out, code := export(); code != 0 || strings.Count(out, "\n") != 10 || !strings.Contains(out, `"offset":20,`) {
+		t.Errorf("the export said (%d):\n%s", code, out)
+	}
 }
