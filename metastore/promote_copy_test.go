@@ -26,7 +26,10 @@ func TestPromoteCopyGivesThePartitionAwayAndTellsTheLoss(t *testing.T) {
 	p := f.copyPromotion()
 	var told *metastore.CopyEvidence
 	before := f.row()
-	after := f.changedOnce("promote_copy", func() (row *metastore.Assignment, err error) { row, told, err = f.PromoteCopy(t.Context(), p); return row, err })
+	after := f.changedOnce("promote_copy", func() (row *metastore.Assignment, err error) {
+		row, told, err = f.PromoteCopy(t.Context(), p)
+		return row, err
+	})
 	if after.Owner != "b2" || after.OwnerStorage != f.brokers["b2"].Storage || after.Epoch != before.Epoch+1 || after.State != metastore.StateOpened {
 		t.Errorf("the row is %+v", after)
 	}
