@@ -53,7 +53,7 @@ func TestR18APromotedCopyGoesOnBehindTheLastKnownEnd(t *testing.T) {
 	faultstest.Story(t, "R18", func(t *testing.T) string {
 		f, b1, b2, orders := ownerGone(t)
 		b1.Stop()
-		kept := retained(t, f, b2)
+		kept := keptBy(t, f, b2)
 		if len(kept) != 1 || kept[0].End != 2 {
 			t.Fatalf("left are %+v", kept)
 		}
@@ -81,7 +81,7 @@ func TestR18APromotedCopyGoesOnBehindTheLastKnownEnd(t *testing.T) {
 		b1.Boot()
 		b1.WaitReady()
 		agenttest.Eventually(t, "the copy of the former owner is in quarantine", func() bool {
-			all := retained(t, f, b1)
+			all := keptBy(t, f, b1)
 			return len(all) == 1 && all[0].Quarantined && all[0].Divergence == 2 && all[0].Records == 2
 		})
 		// The log with its gap moves like any other.
@@ -96,7 +96,7 @@ func TestR18APromotedCopyGoesOnBehindTheLastKnownEnd(t *testing.T) {
 // While the owner lives nothing is promoted over it.
 func TestR18NothingIsPromotedOverAnOwnerThatLives(t *testing.T) {
 	f, b1, b2, orders := ownerGone(t)
-	p := decisionOn{"b2"}.of(f, orders, retained(t, f, b2)[0].ID, 2)
+	p := decisionOn{"b2"}.of(f, orders, keptBy(t, f, b2)[0].ID, 2)
 	agenttest.Eventually(t, "b1 has sent another heartbeat", func() bool {
 		owner, err := f.Store.FindBroker(t.Context(), "b1")
 		return err == nil && owner.Heartbeat != p.Heartbeat
@@ -131,7 +131,7 @@ func TestR18AnEmptyLogBeginsAtTheLastKnownEnd(t *testing.T) {
 	b1.Boot()
 	b1.WaitReady()
 	agenttest.Eventually(t, "the copy of the former owner is in quarantine", func() bool {
-		all := retained(t, f, b1)
+		all := keptBy(t, f, b1)
 		return len(all) == 1 && all[0].Quarantined && all[0].Divergence == 0 && all[0].Records == 4
 	})
 }
@@ -144,7 +144,7 @@ func TestR18AMissingCopyKeepsThePartitionClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	b2.WaitState(orders, 0, native.StateClosed)
-	p := decisionOn{"b2"}.of(f, orders, retained(t, f, b2)[0].ID, 2)
+	p := decisionOn{"b2"}.of(f, orders, keptBy(t, f, b2)[0].ID, 2)
 	owner, err := f.Store.FindBroker(t.Context(), "b2")
 	if err != nil {
 		t.Fatal(err)

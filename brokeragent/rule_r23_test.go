@@ -21,7 +21,7 @@ func TestR23ACancelledMoveGivesTheFormerCopyBack(t *testing.T) {
 			orders := f.CreateTopic("orders", 1, b1)
 			b1.Write(orders, 0, "one", "two")
 			f.Move(orders, 0, b2)
-			before := retained(t, f, b1)
+			before := keptBy(t, f, b1)
 			back := f.Claim(orders, 0, b1)
 			if !back.Ensure().Adopted {
 				t.Fatal("the former copy was not taken over")
@@ -31,8 +31,8 @@ func TestR23ACancelledMoveGivesTheFormerCopyBack(t *testing.T) {
 				back.Drain(back.Freeze())
 			}
 			back.Abort(false)
-			agenttest.Eventually(t, "the copy is in trash again", func() bool { return len(retained(t, f, b1)) == 1 })
-			after := retained(t, f, b1)[0]
+			agenttest.Eventually(t, "the copy is in trash again", func() bool { return len(keptBy(t, f, b1)) == 1 })
+			after := keptBy(t, f, b1)[0]
 			if after.ID != before[0].ID || after.Reason != before[0].Reason || !after.At.Equal(before[0].At) || after.End != 2 {
 				t.Errorf("it was %+v and is %+v", before[0], after)
 			}
@@ -83,7 +83,7 @@ func TestR23WhatAGoneMoveLeavesBecomesTrash(t *testing.T) {
 			if _, err := f.Store.AbortMove(t.Context(), m.ID, "test", ""); err != nil {
 				t.Fatal(err)
 			}
-			agenttest.Eventually(t, "the copy is in trash and judged", func() bool { all := retained(t, f, b2); return len(all) == 1 && all[0].Judged && all[0].End == 2 })
+			agenttest.Eventually(t, "the copy is in trash and judged", func() bool { all := keptBy(t, f, b2); return len(all) == 1 && all[0].Judged && all[0].End == 2 })
 			agenttest.Eventually(t, "nothing of the move is left", func() bool {
 				status := agenttest.Must(f.Peers.Status(t.Context(), b2.URL()))(t)
 				return len(status.Moves) == 0 && status.ReservedBytes == 0 && agenttest.Files(filepath.Join(b2.Data, "staging"))+agenttest.Files(filepath.Join(b2.Data, "sessions")) == 0

@@ -18,8 +18,8 @@ import (
 	"portage/metastore"
 )
 
-// retained is what an agent keeps beside its partitions.
-func retained(t *testing.T, f *agenttest.Fleet, a *agenttest.Agent) []control.RetainedCopy {
+// keptBy is what an agent keeps beside its partitions.
+func keptBy(t *testing.T, f *agenttest.Fleet, a *agenttest.Agent) []control.RetainedCopy {
 	t.Helper()
 	return agenttest.Must(f.Peers.Retained(t.Context(), a.URL()))(t).Copies
 }
@@ -52,13 +52,13 @@ func TestR29AFormerOwnerWithRecordsOfItsOwnIsQuarantined(t *testing.T) {
 	faultstest.Story(t, "R29", func(t *testing.T) string {
 		f, b1, _, _ := promotedOver(t)
 		agenttest.Eventually(t, "the copy is judged", func() bool {
-			all := retained(t, f, b1)
+			all := keptBy(t, f, b1)
 			return len(all) == 1 && (all[0].Quarantined || all[0].Judged)
 		})
 		if _, err := f.Peers.PurgeTrash(t.Context(), b1.URL()); err != nil {
 			t.Fatal(err)
 		}
-		all := retained(t, f, b1)
+		all := keptBy(t, f, b1)
 		if len(all) == 0 {
 			return "two confirmed records were deleted with the former owner's copy"
 		}
@@ -77,8 +77,8 @@ func TestR29AFormerOwnerWithRecordsOfItsOwnIsQuarantined(t *testing.T) {
 // What is in quarantine can be read out, record by record, and deleted only by whoever accepts the loss.
 func TestR29QuarantinedRecordsAreExported(t *testing.T) {
 	f, b1, _, _ := promotedOver(t)
-	agenttest.Eventually(t, "the copy is in quarantine", func() bool { all := retained(t, f, b1); return len(all) == 1 && all[0].Quarantined })
-	id := retained(t, f, b1)[0].ID
+	agenttest.Eventually(t, "the copy is in quarantine", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Quarantined })
+	id := keptBy(t, f, b1)[0].ID
 	body := agenttest.Must(f.Peers.ExportQuarantine(t.Context(), b1.URL(), id))(t)
 	defer body.Close()
 	var got []string
@@ -98,8 +98,8 @@ func TestR29QuarantinedRecordsAreExported(t *testing.T) {
 	if err := f.Peers.PurgeQuarantine(t.Context(), b1.URL(), control.QuarantinePurge{ID: "../partitions", AcceptLoss: true}); control.CodeOf(err) != control.CodeNotFound {
 		t.Errorf("a purge of something else: %v", err)
 	}
-	if err := f.Peers.PurgeQuarantine(t.Context(), b1.URL(), control.QuarantinePurge{ID: id, AcceptLoss: true}); err != nil || len(retained(t, f, b1)) != 0 {
-		t.Errorf("after the purge: %v, %+v", err, retained(t, f, b1))
+	if err := f.Peers.PurgeQuarantine(t.Context(), b1.URL(), control.QuarantinePurge{ID: id, AcceptLoss: true}); err != nil || len(keptBy(t, f, b1)) != 0 {
+		t.Errorf("after the purge: %v, %+v", err, keptBy(t, f, b1))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestR29ADivergedCopyIsNotAdopted(t *testing.T) {
 	if values := b1.Values(orders, 0); !slices.Equal(values, []string{"one", "two", "five", "six", "seven"}) {
 		t.Errorf("the new owner has %q", values)
 	}
-	if all := retained(t, f, b1); len(all) != 1 || !all[0].Quarantined {
+	if all := keptBy(t, f, b1); len(all) != 1 || !all[0].Quarantined {
 		t.Errorf("kept are %+v", all)
 	}
 	_ = b2
@@ -135,7 +135,7 @@ func TestR29EachGateOfTheSweepKeepsTheCopyAlone(t *testing.T) {
 			f.Claim(orders, 0, b1)
 		}},
 		{"an operator keeps it", "keeps it", func(t *testing.T, f *agenttest.Fleet, b1, _ *agenttest.Agent, _ *metastore.Topic) {
-			if err := f.Peers.HoldTrash(t.Context(), b1.URL(), control.HoldRequest{ID: retained(t, f, b1)[0].ID, Hold: true}); err != nil {
+			if err := f.Peers.HoldTrash(t.Context(), b1.URL(), control.HoldRequest{ID: keptBy(t, f, b1)[0].ID, Hold: true}); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -159,7 +159,7 @@ func TestR29EachGateOfTheSweepKeepsTheCopyAlone(t *testing.T) {
 			orders := f.CreateTopic("orders", 1, b1)
 			b1.Write(orders, 0, "one", "two")
 			f.Move(orders, 0, b2)
-			agenttest.Eventually(t, "the former copy is judged", func() bool { all := retained(t, f, b1); return len(all) == 1 && all[0].Judged })
+			agenttest.Eventually(t, "the former copy is judged", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
 			if gate.shut != nil {
 				gate.shut(t, f, b1, b2, orders)
 			}
@@ -181,7 +181,7 @@ func TestR29EachGateOfTheSweepKeepsTheCopyAlone(t *testing.T) {
 // rewrite changes the record of an agent's only former copy.
 func rewrite(t *testing.T, f *agenttest.Fleet, a *agenttest.Agent, change func(*native.Retained)) {
 	t.Helper()
-	path := filepath.Join(a.Data, "trash", retained(t, f, a)[0].ID, "retained.json")
+	path := filepath.Join(a.Data, "trash", keptBy(t, f, a)[0].ID, "retained.json")
 	var r native.Retained
 	agenttest.ReadJSON(t, path, &r)
 	change(&r)
@@ -195,14 +195,14 @@ func TestR29ACopyIsJudgedOnceItsOwnerAnswers(t *testing.T) {
 	orders := f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one")
 	f.Move(orders, 0, b2)
-	agenttest.Eventually(t, "the former copy is judged", func() bool { all := retained(t, f, b1); return len(all) == 1 && all[0].Judged })
+	agenttest.Eventually(t, "the former copy is judged", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
 	rewrite(t, f, b1, func(r *native.Retained) { r.Judged = false })
 	b2.Stop()
 	b1.Restart()
-	if all := retained(t, f, b1); len(all) != 1 || all[0].Judged {
+	if all := keptBy(t, f, b1); len(all) != 1 || all[0].Judged {
 		t.Fatalf("kept are %+v", all)
 	}
 	b2.Boot()
 	b2.WaitReady()
-	agenttest.Eventually(t, "the former copy is judged after its owner is back", func() bool { all := retained(t, f, b1); return len(all) == 1 && all[0].Judged })
+	agenttest.Eventually(t, "the former copy is judged after its owner is back", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
 }
