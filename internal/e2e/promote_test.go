@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	sdkpb "go.temporal.io/api/sdk/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"portage/internal/faults/faultctl"
 	"portage/metastore"
@@ -119,6 +120,7 @@ func TestR2ADeadSourcesCopyIsPromoted(t *testing.T) {
 		{"the worker dies before the promotion", func(w *world) { w.dieAt("worker1", "promotion.before", func() { w.must(w.RestartWorker(0)) }) }, false},
 		{"the worker dies after the promotion", func(w *world) { w.dieAt("worker1", "ForcePromote.after", func() { w.must(w.RestartWorker(0)) }) }, false},
 		{"the worker dies before it tells", func(w *world) { w.dieAt("worker1", "promotion.after", func() { w.must(w.RestartWorker(0)) }) }, false},
+		{"the install's answer is lost", func(w *world) { w.must(w.faults.LoseReply("worker1", "Promote").Lost(w.ctx)) }, false},
 		{"the promotion's reply is lost", func(w *world) { w.must(w.faults.LoseReply("worker1", "ForcePromote").Lost(w.ctx)) }, false},
 		{"the source is back just before the promotion", func(w *world) {
 			stopped := w.faults.Arm("worker1", "ForcePromote.before")
@@ -355,4 +357,24 @@ func TestR18APromotedCopyServesClients(t *testing.T) {
 	if out, code := export(); code != 0 || strings.Count(out, "\n") != 10 || !strings.Contains(out, `"offset":20,`) {
 		t.Errorf("the export said (%d):\n%s", code, out)
 	}
+}
+
+// A move is cancelled before it came to its claim: its id ends all the same, so that a claim on its way would be refused.
+func TestAMoveCancelledBeforeItsClaimEndsItsID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2, workers: 1})
+	w.must(w.KillWorker(0))
+	run := w.start("b2")
+	w.cancel(run)
+	lost := w.faults.LoseReply("worker1", "BuryMove")
+	w.must(w.StartWorker(0))
+	w.must(lost.Lost(w.ctx))
+	if _, err := w.end(run); !temporal.IsCanceledError(err) {
+		t.Fatalf("the cancelled move ended with %v", err)
+	}
+	w.settled("b1")
+	if all := w.moves(); len(all) != 1 || all[0].Kind != metastore.KindBuried || all[0].Ended() != metastore.OutcomeAborted {
+		t.Errorf("recorded are %+v", all)
+	}
+	w.mustMove("b2")
 }
