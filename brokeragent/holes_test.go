@@ -245,6 +245,37 @@ func TestHN8AMoveToADeadDestinationIsTakenBack(t *testing.T) {
 	})
 }
 
+// HN9: a source that is cut off from the metastore but not from its clients goes on confirming records; a promotion discards
+// them, and when it returns they are deleted although its disk survived. Here it fences itself before the promotion, and
+// whatever it has that the new owner lacks is kept.
+func TestHN9ASourceThatIsCutOffLosesNothingItConfirmed(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{PromoteFence: fence, ParkFor: 20 * time.Millisecond}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one")
+	m := f.ClaimAuto(orders, 0, b2, 2*fence)
+	m.Ensure()
+	m.Copy()
+	b1.Metastore.Cut()
+	counter := m.Heartbeat()
+	b1.Write(orders, 0, "two") // its clients still reach it, and for a while it may confirm
+	agenttest.Eventually(t, "the source fences itself", func() bool {
+		code, _ := b1.Produce(orders, 0, agenttest.Record("three"))
+		return code == kerr.NotLeaderForPartition.Code
+	})
+	// The copy has not seen the second record, and nobody who decides knows of it.
+	if _, err := m.TryPromote(counter); err != nil {
+		t.Fatal(err)
+	}
+	b2.WaitState(orders, 0, native.StateOpen)
+	b2.Write(orders, 0, "after")
+	b1.Metastore.Mend()
+	agenttest.Eventually(t, "what only the source has is in quarantine", func() bool {
+		kept := keptBy(t, f, b1)
+		return len(kept) == 1 && kept[0].Quarantined && kept[0].Records > 0
+	})
+}
+
 // HN12: a limit of 0 is said to switch copies off, and quietly means the default.
 func TestHN12ALimitOfZeroCopiesNothing(t *testing.T) {
 	f := agenttest.New(t)
