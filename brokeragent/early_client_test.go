@@ -29,11 +29,8 @@ func TestAClientFasterThanTheRowIsParkedWhereTheCopyIsInstalled(t *testing.T) {
 			orders := f.CreateTopic("orders", 1, b1)
 			b1.Write(orders, 0, "one", "two")
 			b2.WaitKnows(orders)
-			m := f.Claim(orders, 0, b2)
-			m.Ensure()
-			m.Copy()
-			frozen := m.Freeze()
-			drained := m.Drain(frozen)
+			m := f.Copied(orders, 0, b2)
+			frozen, drained := m.Cutover()
 
 			client := b2.Dial()
 			request := agenttest.ProduceRequest(orders, 0, agenttest.Record("three"))

@@ -26,15 +26,10 @@ import (
 
 // HN1: the reply of a committed flip is lost, the worker takes it for a rejection and deletes the installed copy.
 func TestHN1ALostReplyOfTheCommitDeletesNothing(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
-	frozen := m.Freeze()
-	drained := m.Drain(frozen)
+	m := f.Copied(orders, 0, b2)
+	frozen, drained := m.Cutover()
 	m.Commit(frozen, drained) // and nobody hears of it: a worker that compensates asks for this
 	if _, err := f.Store.AbortMove(t.Context(), m.ID, "worker", "the commit was not answered"); !refusedWith(err, metastore.CodeMoveCommitted) {
 		t.Errorf("the abort of a committed move ended with %v", err)
@@ -54,18 +49,13 @@ func TestHN1ALostReplyOfTheCommitDeletesNothing(t *testing.T) {
 
 // HN2: after one flip that failed for a moment, the session believes something else than the disk, and never succeeds.
 func TestHN2ACommitThatFailedForAMomentIsRepeated(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	// The source restarts behind a drained copy, so the flip prepared with it is refused, and everything is done again by
 	// the same session, twice over.
 	for range 2 {
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		frozen, drained := m.Cutover()
 		b1.Restart()
 		if _, err := m.TryCommit(frozen, drained); !refusedWith(err, metastore.CodeRowMoved) {
 			t.Fatalf("the commit over a dead freeze ended with %v", err)
@@ -82,9 +72,7 @@ func TestHN2ACommitThatFailedForAMomentIsRepeated(t *testing.T) {
 
 // HN3: the freeze is checked before the produce lock, so a record is confirmed behind the frozen end.
 func TestHN3NothingIsConfirmedBehindTheFrozenEnd(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	m := f.Claim(orders, 0, b2)
 	m.Ensure()
 	var mu sync.Mutex
@@ -124,20 +112,15 @@ func TestHN3NothingIsConfirmedBehindTheFrozenEnd(t *testing.T) {
 
 // HN4: under the freeze the whole copy is read again, so the frozen time grows with the partition.
 func TestHN4AFreezeReadsNothingThatGrowsWithThePartition(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	const records, size = 64, 1 << 19
 	large := strings.Repeat("x", size)
 	for range records {
 		b1.Write(orders, 0, large)
 	}
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	before := readBytes(t)
-	frozen := m.Freeze()
-	drained := m.Drain(frozen)
+	frozen, drained := m.Cutover()
 	read := readBytes(t) - before
 	if read > records*size/8 {
 		t.Errorf("between freeze and install %d bytes were read of a partition of %d", read, records*size)
@@ -189,8 +172,7 @@ func TestHN5AFlipDoesNotPassOverAFreezeThatIsGone(t *testing.T) {
 		m := f.Claim(orders, gone.partition, b2)
 		m.Ensure()
 		m.Copy()
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		frozen, drained := m.Cutover()
 		gone.end()
 		b1.WaitState(orders, gone.partition, native.StateOpen)
 		b1.Write(orders, gone.partition, "two")
@@ -202,13 +184,9 @@ func TestHN5AFlipDoesNotPassOverAFreezeThatIsGone(t *testing.T) {
 
 // HN7: what the copy knows of its source is lost when the destination restarts, so a dead source can never be replaced.
 func TestHN7ARestartedDestinationStillKnowsWhatItsSourceHad(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	b1.Stop()
 	b2.Restart()
 	if _, err := m.TryPromote(m.Heartbeat()); err != nil {
@@ -226,9 +204,7 @@ func TestHN8AMoveToADeadDestinationIsTakenBack(t *testing.T) {
 	b1, b2, b3 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{}), f.Start("b3", native.Limits{})
 	orders := f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	b2.Stop()
 	if _, err := f.Store.AbortMove(t.Context(), m.ID, "operator", "b2 is dead"); err != nil {
 		t.Fatal(err)
@@ -306,9 +282,7 @@ func TestHM1TheDestinationAppendsNothingBeforeTheFlip(t *testing.T) {
 	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{ParkFor: 50 * time.Millisecond})
 	orders := f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	refused := func(when string) {
 		t.Helper()
 		if code, _ := b2.Produce(orders, 0, agenttest.Record("early")); code != kerr.NotLeaderForPartition.Code && code != kerr.RequestTimedOut.Code {
@@ -334,9 +308,7 @@ func TestHM1TheDestinationAppendsNothingBeforeTheFlip(t *testing.T) {
 func TestHM2WhatAFailedMoveLeftDoesNotRefuseTheNext(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		t.Run(fmt.Sprintf("kept %v", keep), func(t *testing.T) {
-			f := agenttest.New(t)
-			b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-			orders := f.CreateTopic("orders", 1, b1)
+			f, b1, b2, orders := agenttest.Pair(t)
 			b1.Write(orders, 0, "one")
 			for _, far := range []func(*agenttest.Move){
 				func(m *agenttest.Move) {},
@@ -359,9 +331,7 @@ func TestHM2WhatAFailedMoveLeftDoesNotRefuseTheNext(t *testing.T) {
 
 // HM3: an append that timed out and was applied all the same is applied again by its retry.
 func TestHM3StepsThatAreRepeatedCopyNothingTwice(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two", "three")
 	m := f.Claim(orders, 0, b2)
 	for _, step := range []func(){func() { m.Ensure() }, func() { m.Copy() }} {
@@ -389,9 +359,7 @@ func TestHM4ARollbackThatIsNotAcknowledgedThawsNothing(t *testing.T) {
 	b1, b2 := f.Start("b1", native.Limits{FreezeLease: 200 * time.Millisecond, ParkFor: 20 * time.Millisecond}), f.Start("b2", native.Limits{})
 	orders := f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	m.Freeze()
 	b1.Metastore.Cut() // the lease ends, and the write that takes the move back is not answered
 	agenttest.Eventually(t, "clients are sent to look for a leader", func() bool {

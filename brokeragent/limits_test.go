@@ -55,9 +55,7 @@ func TestFewPartitionsAreFrozenAtOnce(t *testing.T) {
 	var moves []*agenttest.Move
 	for p := range int32(3) {
 		b1.Write(orders, p, "one")
-		m := f.Claim(orders, p, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, p, b2)
 		moves = append(moves, m)
 	}
 	moves[0].Freeze()
@@ -81,9 +79,7 @@ func TestAFrozenOwnerAnswersNoOffsets(t *testing.T) {
 	if code := b1.CommitOffset(orders, 0, "readers", 1); code != 0 {
 		t.Fatalf("commit: %d", code)
 	}
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	frozen := m.Freeze()
 	if code, offset := b1.CommittedOffset(orders, 0, "readers"); code != kerr.CoordinatorLoadInProgress.Code {
 		t.Errorf("under the freeze a group is told offset %d (code %d)", offset, code)
@@ -108,9 +104,7 @@ func TestADrainWaitsForNoCopy(t *testing.T) {
 	}
 	b1.Write(orders, 1, "one")
 	b1.Restart()
-	quick := f.Claim(orders, 1, b3)
-	quick.Ensure()
-	quick.Copy()
+	quick := f.Copied(orders, 1, b3)
 	slow := f.Claim(orders, 0, b2)
 	slow.Ensure()
 	slow.StartCopy()

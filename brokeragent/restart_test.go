@@ -14,15 +14,10 @@ import (
 // A partition leaves while its former owner is down; the owner finds the copy at its next start, retires it, and a move
 // back takes it over.
 func TestAFormerCopyFoundAtBootIsAdopted(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
-	frozen := m.Freeze()
-	drained := m.Drain(frozen)
+	m := f.Copied(orders, 0, b2)
+	frozen, drained := m.Cutover()
 	b1.Stop()
 	m.Commit(frozen, drained)
 	b1.Boot()
@@ -45,13 +40,9 @@ func TestAFormerCopyFoundAtBootIsAdopted(t *testing.T) {
 
 // A destination that restarts between drain and abort still knows what it installed, and puts it away.
 func TestAnInstalledCopyIsPutAwayAfterARestart(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	m.Drain(m.Freeze())
 	b2.Restart()
 	m.Abort(true)
@@ -66,13 +57,9 @@ func TestAnInstalledCopyIsPutAwayAfterARestart(t *testing.T) {
 // The destination restarts after the drain, before its answer arrives: the repeat is answered from the installed copy, within
 // the same freeze.
 func TestADrainRepeatedAfterARestartAnswersFromTheInstalledCopy(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	frozen := m.Freeze()
 	first := m.Drain(frozen)
 	b2.Restart()
@@ -89,15 +76,10 @@ func TestADrainRepeatedAfterARestartAnswersFromTheInstalledCopy(t *testing.T) {
 
 // The destination restarts between commit and opening: it finds the committed row and opens by itself.
 func TestADestinationThatRestartsAfterTheCommitOpensByItself(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
-	frozen := m.Freeze()
-	drained := m.Drain(frozen)
+	m := f.Copied(orders, 0, b2)
+	frozen, drained := m.Cutover()
 	b2.Stop()
 	m.Commit(frozen, drained)
 	b1.WaitState(orders, 0, native.StateElsewhere)

@@ -39,9 +39,7 @@ func TestR14AFreezeOfAnAbortedMoveIsRefused(t *testing.T) {
 
 // The same for a move that lives, at a version that has passed: what that freeze answered could never be committed.
 func TestR14AFreezeAtAnOlderVersionIsRefused(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	m := f.Claim(orders, 0, b2)
 	m.Ensure()
 	version := f.Row(orders, 0).Version
@@ -54,9 +52,7 @@ func TestR14AFreezeAtAnOlderVersionIsRefused(t *testing.T) {
 
 // The source takes its move back too late: the refusal carries the row, for whoever receives it to act on.
 func TestR14ARefusedAbortCarriesTheRow(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
 	m := f.Move(orders, 0, b2)
 	_, err := f.Store.AbortMove(t.Context(), m.ID, "b1", "the freeze's lease ended")
@@ -71,15 +67,10 @@ func TestR14ARefusedAbortCarriesTheRow(t *testing.T) {
 
 // A topic is deleted while one of its partitions is frozen: the move ends with it, AbortMove can be won, nothing stays shut.
 func TestR14ADeletedTopicEndsTheFreezeOfItsPartition(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
-	frozen := m.Freeze()
-	drained := m.Drain(frozen)
+	m := f.Copied(orders, 0, b2)
+	frozen, drained := m.Cutover()
 	if err := f.Store.DeleteTopic(t.Context(), "orders", orders.ID, "test"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,7 @@ import (
 // The first attempt of a cutover hung in the network; the second one was seen. Then the first one arrives.
 func TestR16AnOlderAttemptIsRefused(t *testing.T) {
 	faultstest.Story(t, "R16", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		m := f.Claim(orders, 0, b2)
 		m.Ensure()
 		version := f.Row(orders, 0).Version
@@ -40,13 +38,9 @@ func TestR16AnOlderAttemptIsRefused(t *testing.T) {
 // A copy order that hung arrives when the cutover is done: it must not start to write again.
 func TestR16AnOlderPhaseIsRefused(t *testing.T) {
 	faultstest.Story(t, "R16", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, 0, b2)
 		m.Drain(m.Freeze())
 		status, err := f.Peers.StartCopy(t.Context(), b2.URL(), control.CopyRequest{Order: m.Order(control.PhaseCopy), SourceURL: b1.URL(), Source: "b1"})
 		if err == nil {
@@ -61,9 +55,7 @@ func TestR16AnOlderPhaseIsRefused(t *testing.T) {
 
 // Temporal counts attempts anew for each activity, and a run that was reset claims anew. Neither may be taken for older.
 func TestR16AttemptsThatRestartAtOneAreAdmitted(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
 	m := f.Claim(orders, 0, b2)
 	m.Attempt = 7

@@ -29,15 +29,10 @@ func goBack(f *agenttest.Fleet, earlier *metastore.Assignment) {
 // old owner, which was down meanwhile, comes back and reads that the partition is its own.
 func TestR1ARestoredMetastoreDoesNotMakeASecondOwner(t *testing.T) {
 	faultstest.Story(t, "R1", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		m := f.Copied(orders, 0, b2)
+		frozen, drained := m.Cutover()
 		before := f.Row(orders, 0)
 		b1.Stop() // it never hears of the commit
 		m.Commit(frozen, drained)
@@ -117,9 +112,7 @@ func lose(f *agenttest.Fleet, topic *metastore.Topic) {
 // A former copy is not swept because the metastore does not know its topic, and not while its row is older than known.
 func TestR1AFormerCopyIsNotSweptOnAnOlderMetastore(t *testing.T) {
 	faultstest.Story(t, "R1", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one")
 		f.Move(orders, 0, b2)
 		b2.Stop()
@@ -154,13 +147,9 @@ func TestR1ADeletedTopicIsProvedByItsTombstone(t *testing.T) {
 
 // The standby took over: rows of another timeline freeze nothing and open nothing, and what is open serves on.
 func TestR1ASuspendedPartitionServesAndIsNotFrozen(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	f.Exec("UPDATE assignments SET timeline = timeline + 1")
 	_, err := m.TryFreeze(f.Row(orders, 0).Version)
 	if control.CodeOf(err) != metastore.CodeMetastoreRestored {

@@ -16,9 +16,7 @@ import (
 func TestR23ACancelledMoveGivesTheFormerCopyBack(t *testing.T) {
 	for _, drained := range []bool{false, true} {
 		t.Run(fmt.Sprintf("drained %v", drained), func(t *testing.T) {
-			f := agenttest.New(t)
-			b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-			orders := f.CreateTopic("orders", 1, b1)
+			f, b1, b2, orders := agenttest.Pair(t)
 			b1.Write(orders, 0, "one", "two")
 			f.Move(orders, 0, b2)
 			before := keptBy(t, f, b1)
@@ -48,13 +46,9 @@ func TestR23ACancelledMoveGivesTheFormerCopyBack(t *testing.T) {
 // Without that it would lie there for ever, under an id that no retry may use, and everything would be copied again.
 func TestR23TheStagingOfAGoneMoveIsTakenOverByTheNext(t *testing.T) {
 	faultstest.Story(t, "R23", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one", "two")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, 0, b2)
 		if _, err := f.Store.AbortMove(t.Context(), m.ID, "test", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -69,13 +63,9 @@ func TestR23TheStagingOfAGoneMoveIsTakenOverByTheNext(t *testing.T) {
 func TestR23WhatAGoneMoveLeavesBecomesTrash(t *testing.T) {
 	for _, installed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("installed %v", installed), func(t *testing.T) {
-			f := agenttest.New(t)
-			b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-			orders := f.CreateTopic("orders", 1, b1)
+			f, b1, b2, orders := agenttest.Pair(t)
 			b1.Write(orders, 0, "one", "two")
-			m := f.Claim(orders, 0, b2)
-			m.Ensure()
-			m.Copy()
+			m := f.Copied(orders, 0, b2)
 			if installed {
 				m.Drain(m.Freeze())
 			}

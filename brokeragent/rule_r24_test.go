@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"portage/brokeragent/agenttest"
-	"portage/brokeragent/native"
 	"portage/internal/faults/faultstest"
 )
 
@@ -15,9 +14,7 @@ import (
 // former copy, whose table still says 3.
 func TestR24ARewindSurvivesTheWayBack(t *testing.T) {
 	faultstest.Story(t, "R24", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one", "two", "three")
 		commit := func(a *agenttest.Agent, group string, offset int64) {
 			t.Helper()

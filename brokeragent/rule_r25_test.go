@@ -11,7 +11,6 @@ import (
 
 	"portage/brokeragent/agenttest"
 	"portage/brokeragent/control"
-	"portage/brokeragent/native"
 	"portage/internal/faults/faultstest"
 )
 
@@ -38,15 +37,11 @@ func backup(t *testing.T, a *agenttest.Agent) string {
 // many and more. The destination must not resume them for ever.
 func TestR25ACopyOfLostBytesIsTruncatedAndConverges(t *testing.T) {
 	faultstest.Story(t, "R25", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one", "two")
 		durable := backup(t, b1)
 		b1.Write(orders, 0, "lost-3", "lost-4")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, 0, b2)
 
 		crash(t, b1, durable)
 		b1.Write(orders, 0, "kept-3", "kept-4", "kept-5")
@@ -81,15 +76,11 @@ func TestR25ACopyOfLostBytesIsTruncatedAndConverges(t *testing.T) {
 
 // The source lost the bytes and has nothing in their place: the destination holds more than there is.
 func TestR25ACopyThatIsLongerThanItsSourceIsCut(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
 	durable := backup(t, b1)
 	b1.Write(orders, 0, "lost-3", "lost-4")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	crash(t, b1, durable)
 	frozen := m.Freeze()
 	if frozen.FrozenEnd != 2 {
@@ -104,9 +95,7 @@ func TestR25ACopyThatIsLongerThanItsSourceIsCut(t *testing.T) {
 
 // A stream names the process that sends it, and only what is durable may be asked for.
 func TestR25OnlyDurableBytesAreServedAndTheyNameTheirProcess(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
 	m := f.Claim(orders, 0, b2)
 	list := agenttest.Must(f.Peers.Listing(t.Context(), b1.URL(), m.Subject()))(t)

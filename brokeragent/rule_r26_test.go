@@ -16,9 +16,7 @@ import (
 // second client looks like one that is known, and is confirmed without being written.
 func TestR26AProducerIDIsNotGivenOutAgainAfterADiskLoss(t *testing.T) {
 	faultstest.Story(t, "R26", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		produce := func(producer int64, value string) {
 			t.Helper()
 			if code, _ := b1.Produce(orders, 0, agenttest.Sequenced(producer, 0, value)); code != 0 {

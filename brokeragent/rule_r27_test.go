@@ -26,9 +26,7 @@ func frozenFleet(t *testing.T, limits native.Limits, before ...[]byte) (*agentte
 			t.Fatalf("code %d", code)
 		}
 	}
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	return f, m, func() *agenttest.Move {
 		frozen := m.Freeze()
 		m.Commit(frozen, m.Drain(frozen))
@@ -225,9 +223,7 @@ func TestR27vAFrozenCommitIsAnsweredForTheWholeRequest(t *testing.T) {
 		b1, b2 := f.Start("b1", native.Limits{ParkFor: 300 * time.Millisecond}), f.Start("b2", native.Limits{ParkFor: 300 * time.Millisecond})
 		orders := f.CreateTopic("orders", 2, b1)
 		b1.Write(orders, 0, "one")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, 0, b2)
 		m.Freeze()
 		for _, via := range []*agenttest.Agent{b1, b2} {
 			codes := via.CommitOffsets(orders, "readers", map[int32]int64{0: 1, 1: 0})
@@ -251,9 +247,7 @@ func TestR27vACommitIsParkedAcrossTheFlip(t *testing.T) {
 	b1, b2 := f.Start("b1", native.Limits{ParkFor: 20 * time.Second}), f.Start("b2", native.Limits{})
 	orders := f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	frozen := m.Freeze()
 	answered := make(chan map[int32]int16, 1)
 	go func() { answered <- b1.CommitOffsets(orders, "readers", map[int32]int64{0: 1}) }()

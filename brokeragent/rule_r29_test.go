@@ -31,9 +31,7 @@ func promotedOver(t *testing.T) (f *agenttest.Fleet, b1, b2 *agenttest.Agent, or
 	b1, b2 = f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
 	orders = f.CreateTopic("orders", 1, b1)
 	b1.Write(orders, 0, "one", "two")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	b1.Write(orders, 0, "three", "four") // confirmed, and never seen by the copy
 	b1.Stop()
 	f.Exec("DELETE FROM load_reports") // nor reported
@@ -154,9 +152,7 @@ func TestR29EachGateOfTheSweepKeepsTheCopyAlone(t *testing.T) {
 		}},
 	} {
 		t.Run(gate.name, func(t *testing.T) {
-			f := agenttest.New(t)
-			b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-			orders := f.CreateTopic("orders", 1, b1)
+			f, b1, b2, orders := agenttest.Pair(t)
 			b1.Write(orders, 0, "one", "two")
 			f.Move(orders, 0, b2)
 			agenttest.Eventually(t, "the former copy is judged", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
@@ -190,9 +186,7 @@ func rewrite(t *testing.T, f *agenttest.Fleet, a *agenttest.Agent, change func(*
 
 // A copy whose owner can not be asked is neither adopted nor swept, and is judged once it can.
 func TestR29ACopyIsJudgedOnceItsOwnerAnswers(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
 	f.Move(orders, 0, b2)
 	agenttest.Eventually(t, "the former copy is judged", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })

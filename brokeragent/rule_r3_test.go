@@ -19,9 +19,7 @@ import (
 // batch again must not write it twice.
 func TestR3APromotedCopyHasTheGroupsAndTheProducers(t *testing.T) {
 	faultstest.Story(t, "R3", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		producer := b1.NewProducerID()
 		for sequence, value := range []string{"one", "two", "three"} {
 			if code, _ := b1.Produce(orders, 0, agenttest.Sequenced(producer, int32(sequence), value)); code != 0 {
@@ -29,9 +27,7 @@ func TestR3APromotedCopyHasTheGroupsAndTheProducers(t *testing.T) {
 			}
 		}
 		b1.CommitOffset(orders, 0, "readers", 2)
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
+		m := f.Copied(orders, 0, b2)
 		b1.Stop()
 		b2.Restart() // what was carried is durable
 		if _, err := m.TryPromote(m.Heartbeat()); err != nil {
@@ -53,14 +49,10 @@ func TestR3APromotedCopyHasTheGroupsAndTheProducers(t *testing.T) {
 
 // What the session has is shown, and says when it is not enough.
 func TestR3ACopyThatEndsBeforeWhatItSawIsNotPromoted(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one", "two")
 	b1.CommitOffset(orders, 0, "readers", 1)
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	status := m.Session(-1)
 	if e := status.Copy; e == nil || !e.SeenSource || e.StagedEnd != 2 || e.HighWatermark != 2 || e.Groups != 1 || e.Missing != "" || e.SnapshotAt.IsZero() {
 		t.Fatalf("the session has %+v", status.Copy)
@@ -84,13 +76,9 @@ func TestR3ACopyThatEndsBeforeWhatItSawIsNotPromoted(t *testing.T) {
 
 // The installed copy survives the death of the destination, and the answer is the same.
 func TestR3AnInstalledCopyIsFoundAtBootAndPromoted(t *testing.T) {
-	f := agenttest.New(t)
-	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-	orders := f.CreateTopic("orders", 1, b1)
+	f, b1, b2, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
-	m := f.Claim(orders, 0, b2)
-	m.Ensure()
-	m.Copy()
+	m := f.Copied(orders, 0, b2)
 	b1.Stop()
 	first := agenttest.Must(m.TryInstall())(t)
 	b2.Restart()

@@ -16,15 +16,10 @@ import (
 // would confirm a record that the commit prepared against its dead freeze then leaves behind.
 func TestR4AFreezeLostInARestartIsNotFlippedOver(t *testing.T) {
 	faultstest.Story(t, "R4", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one", "two")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		m := f.Copied(orders, 0, b2)
+		frozen, drained := m.Cutover()
 
 		b1.Restart()
 		b1.Write(orders, 0, "three")
@@ -46,15 +41,10 @@ func TestR4AFreezeLostInARestartIsNotFlippedOver(t *testing.T) {
 // An owner comes back, reads its row, and its OpenOwner does not get through. The row changes hands meanwhile.
 func TestR4AnAgentWhoseOpeningIsNotAcknowledgedDoesNotServe(t *testing.T) {
 	faultstest.Story(t, "R4", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		m := f.Copied(orders, 0, b2)
+		frozen, drained := m.Cutover()
 		b1.Stop()
 
 		// Guarded writes on the partition wait; reads do not.

@@ -20,15 +20,10 @@ import (
 // The destination's disk is replaced between drain and commit: the installed copy is gone with it.
 func TestR5ACommitNamesTheStorageThatHoldsTheCopy(t *testing.T) {
 	faultstest.Story(t, "R5", func(t *testing.T) string {
-		f := agenttest.New(t)
-		b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
-		orders := f.CreateTopic("orders", 1, b1)
+		f, b1, b2, orders := agenttest.Pair(t)
 		b1.Write(orders, 0, "one", "two")
-		m := f.Claim(orders, 0, b2)
-		m.Ensure()
-		m.Copy()
-		frozen := m.Freeze()
-		drained := m.Drain(frozen)
+		m := f.Copied(orders, 0, b2)
+		frozen, drained := m.Cutover()
 		replaceDisk(t, f, b2)
 
 		_, err := m.TryCommit(frozen, drained)

@@ -149,6 +149,14 @@ func (f *Fleet) Start(id string, limits native.Limits) *Agent {
 	return a
 }
 
+// Pair is a fleet of two agents, b1 and b2, and the topic orders whose one partition is on b1.
+func Pair(t testing.TB) (f *Fleet, b1, b2 *Agent, orders *metastore.Topic) {
+	t.Helper()
+	f = New(t)
+	b1, b2 = f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	return f, b1, b2, f.CreateTopic("orders", 1, b1)
+}
+
 // Boot starts the agent's next process; it does not wait for it to be ready.
 func (a *Agent) Boot() {
 	a.fleet.T.Helper()

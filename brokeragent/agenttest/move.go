@@ -57,6 +57,15 @@ func (f *Fleet) Claim(topic *metastore.Topic, partition int32, to *Agent) *Move 
 	return Must(f.TryClaim(ID(), topic, partition, to))(f.T)
 }
 
+// Copied claims a partition and copies it up to its tail.
+func (f *Fleet) Copied(topic *metastore.Topic, partition int32, to *Agent) *Move {
+	f.T.Helper()
+	m := f.Claim(topic, partition, to)
+	m.Ensure()
+	m.Copy()
+	return m
+}
+
 // Order is the authority and the subject of the move's next order.
 func (m *Move) Order(phase int32) control.Order {
 	return control.Order{
@@ -162,6 +171,13 @@ func (m *Move) Drain(frozen control.FreezeAnswer) (answer control.DrainAnswer) {
 		return err
 	})
 	return answer
+}
+
+// Cutover freezes the source and drains its tail.
+func (m *Move) Cutover() (control.FreezeAnswer, control.DrainAnswer) {
+	m.fleet.T.Helper()
+	frozen := m.Freeze()
+	return frozen, m.Drain(frozen)
 }
 
 // Evidence is what CommitOwner is given.
