@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"portage/brokeragent/control"
+	"portage/internal/reconcile"
 	"portage/metastore"
-	"portage/planner"
 )
 
 type reconcileCmd struct {
@@ -27,12 +27,12 @@ type reconcileCmd struct {
 
 // reconcileReport is what --json prints.
 type reconcileReport struct {
-	Asked       []string                 `json:"asked"`
-	Without     []string                 `json:"without,omitempty"`
-	Controller  *controllerChange        `json:"controller,omitempty"`
-	Partitions  []planner.Reconciliation `json:"partitions"`
-	Done        bool                     `json:"done"`
-	Outstanding []string                 `json:"outstanding,omitempty"` // refused, with the reason
+	Asked       []string                   `json:"asked"`
+	Without     []string                   `json:"without,omitempty"`
+	Controller  *controllerChange          `json:"controller,omitempty"`
+	Partitions  []reconcile.Reconciliation `json:"partitions"`
+	Done        bool                       `json:"done"`
+	Outstanding []string                   `json:"outstanding,omitempty"` // refused, with the reason
 }
 
 type controllerChange struct {
@@ -87,7 +87,7 @@ func (c *reconcileCmd) plan(ctx context.Context, store *metastore.Store, agents 
 		return nil, unreachable(err)
 	}
 	report := &reconcileReport{Without: c.Without, Asked: []string{}}
-	var held []planner.HeldByAgent
+	var held []reconcile.HeldByAgent
 	var absent []uuid.UUID
 	known := map[uuid.UUID]bool{}
 	for _, t := range snapshot.Topics {
@@ -121,9 +121,9 @@ func (c *reconcileCmd) plan(ctx context.Context, store *metastore.Store, agents 
 	for _, t := range tombstones {
 		deleted[t.ID] = true
 	}
-	report.Partitions = planner.Reconcile(snapshot, held, deleted)
+	report.Partitions = reconcile.Reconcile(snapshot, held, deleted)
 	if report.Partitions == nil {
-		report.Partitions = []planner.Reconciliation{}
+		report.Partitions = []reconcile.Reconciliation{}
 	}
 	return report, nil
 }
@@ -166,8 +166,8 @@ func (c *reconcileCmd) ask(ctx context.Context, agents *control.Client, brokers 
 	return answers, nil
 }
 
-func heldBy(a control.HeldRows) planner.HeldByAgent {
-	held := planner.HeldByAgent{Broker: a.Broker}
+func heldBy(a control.HeldRows) reconcile.HeldByAgent {
+	held := reconcile.HeldByAgent{Broker: a.Broker}
 	for _, t := range a.Topics {
 		held.Topics = append(held.Topics, metastore.Topic{ID: t.TopicID, Name: t.Name, Partitions: t.Partitions, ReplicationFactor: t.ReplicationFactor,
 			WritePolicy: t.WritePolicy, ProducePolicy: t.ProducePolicy, Internal: t.Internal, Config: t.Config})
@@ -178,7 +178,7 @@ func heldBy(a control.HeldRows) planner.HeldByAgent {
 		if h.MoveID != "" {
 			row.MoveID = &h.MoveID
 		}
-		held.Rows = append(held.Rows, planner.HeldRow{Row: row, Serving: h.Serving})
+		held.Rows = append(held.Rows, reconcile.HeldRow{Row: row, Serving: h.Serving})
 	}
 	return held
 }

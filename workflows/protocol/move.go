@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"portage/internal/units"
 )
 
 // MoveInput asks for one partition to be moved. Only topic, partition and to are needed.
@@ -87,60 +89,11 @@ func ParseMoveInput(raw []byte) (MoveInput, error) {
 	return in, nil
 }
 
-// ByteSize is a number of bytes that reads "256KiB", "64MiB", "1GiB", "10MB" or a plain number.
-type ByteSize int64
-
-var sizeUnits = []struct {
-	suffix string
-	bytes  float64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
+// ByteSize is a number of bytes that reads "64MiB".
+type ByteSize = units.ByteSize
 
 // ParseByteSize reads a size; negative sizes are errors.
-func ParseByteSize(text string) (ByteSize, error) {
-	number, unit := strings.TrimSpace(text), 1.0
-	for _, u := range sizeUnits {
-		if rest, ok := strings.CutSuffix(number, u.suffix); ok {
-			number, unit = strings.TrimSpace(rest), u.bytes
-			break
-		}
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(n >= 0) || n*unit > 1<<62 { // not a number is not at least 0 either
-		return 0, fmt.Errorf(`%q is not a size; write "64MiB" or a number of bytes`, text)
-	}
-	return ByteSize(n * unit), nil
-}
-
-// String writes a size with one decimal and a binary unit.
-func (b ByteSize) String() string {
-	switch {
-	case b >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(b)/(1<<30))
-	case b >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(b)/(1<<20))
-	case b >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(b)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", int64(b))
-}
-
-// UnmarshalJSON takes a text or a plain number.
-func (b *ByteSize) UnmarshalJSON(raw []byte) error {
-	text := string(raw)
-	if quoted, err := strconv.Unquote(text); err == nil {
-		text = quoted
-	}
-	size, err := ParseByteSize(text)
-	*b = size
-	return err
-}
-
-// UnmarshalText serves command line flags.
-func (b *ByteSize) UnmarshalText(text []byte) error {
-	size, err := ParseByteSize(string(text))
-	*b = size
-	return err
-}
+func ParseByteSize(text string) (ByteSize, error) { return units.ParseByteSize(text) }
 
 // Claim is a move's hold on its partition, as the claim left it.
 type Claim struct {

@@ -1,9 +1,9 @@
 package protocol
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
+
+	"portage/internal/units"
 )
 
 // What a move does when its source is gone (R2): the values of "onSourceLoss".
@@ -22,24 +22,7 @@ const PromotionWarning = "the source does not answer here, which does not prove 
 	"and whatever it confirmed after the copy's last look at it would be lost"
 
 // Duration reads "2m" or a number of nanoseconds.
-type Duration time.Duration
-
-// UnmarshalJSON takes a text with a unit.
-func (d *Duration) UnmarshalJSON(raw []byte) error {
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return fmt.Errorf(`%s is not a duration; write "2m"`, raw)
-	}
-	parsed, err := time.ParseDuration(text)
-	if err != nil || parsed < 0 {
-		return fmt.Errorf(`%q is not a duration; write "2m"`, text)
-	}
-	*d = Duration(parsed)
-	return nil
-}
-
-// MarshalJSON writes the text.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+type Duration = units.Duration
 
 // Promotion is what is known when a source is gone: what the destination's copy has, and what speaks against promoting it.
 type Promotion struct {

@@ -1,0 +1,272 @@
+package planner
+
+import (
+	"cmp"
+	"container/heap"
+	"fmt"
+	"slices"
+)
+
+// BalanceCounts plans by the number of partitions alone: exactly, and with the fewest moves (N21–N23).
+//
+// A partition counts where it is going, else where it is; internal topics and partitions at brokers that do not answer do
+// not count. Every broker in service gets its share rounded down, or up where more is there already, so that not one move
+// is made to even out what can not be even. Each broker sheds exactly what is above that, a draining one everything, the
+// lowest partitions first, to the broker that lacks most.
+//
+// Why this is minimal: whatever the final counts are, a broker that ends with fewer than it has must shed the difference,
+// and each move sheds one from one broker. Among the evenest final counts those are chosen that leave most where it is.
+// Partitions that may not move (in flight, cooling, replicated) are a floor under their broker's count. The state that
+// the plan leads to is itself the evenest, whether its moves are over or in flight: planned again it gives nothing.
+func BalanceCounts(s *Snapshot, settings Settings) (*Plan, error) {
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []Action{}}
+	c := newCounting(s, &settings)
+	if s.Recoveries > 0 {
+		plan.Held = recoveryHolds(s.Recoveries)
+	} else {
+		c.plan(plan)
+	}
+	finish(plan, s, &settings, c.at, []Goal{PartitionCount})
+	return plan, nil
+}
+
+func recoveryHolds(n int) *Objection {
+	return &Objection{Code: CodeRecoveryPending, Reason: fmt.Sprintf("%d partitions wait for the recovery of their owner, which goes before balance; plan again when it is over", n)}
+}
+
+// counting is the state of one BalanceCounts.
+type counting struct {
+	s        *Snapshot
+	settings *Settings
+	at       []int32 // where each partition counts
+	load     []int   // partitions that count at each broker
+	fixed    []int   // those among them that may not move
+	limit    []int   // what each broker ends with at most
+	room     rooms
+}
+
+func newCounting(s *Snapshot, settings *Settings) *counting {
+	c := &counting{s: s, settings: settings, at: make([]int32, s.Len()), load: make([]int, len(s.Brokers)), fixed: make([]int, len(s.Brokers)), room: newRooms(s, settings.RoomMargin)}
+	for i := range int32(s.Len()) {
+		b := s.countedAt(i)
+		c.at[i] = b
+		if !s.counts(i) {
+			continue
+		}
+		c.load[b]++
+		if s.sourceRule(i, s.Brokers[b].Draining) != "" {
+			c.fixed[b]++
+		}
+	}
+	return c
+}
+
+// plan sheds every surplus.
+func (c *counting) plan(plan *Plan) {
+	s := c.s
+	var receivers []int32
+	total, drains := 0, false
+	for b := range s.Brokers {
+		drains = drains || (s.Brokers[b].Alive && s.Brokers[b].Draining && c.load[b] > 0)
+	}
+	for b := range int32(len(s.Brokers)) {
+		switch {
+		case s.brokerRule(b, drains) == "":
+			receivers = append(receivers, b)
+			total += c.load[b]
+		case s.Brokers[b].Alive && s.Brokers[b].Draining:
+			total += c.load[b] - c.fixed[b] // what can not leave now is nobody's share yet
+		}
+	}
+	if len(receivers) == 0 {
+		return
+	}
+	c.limit = c.limits(receivers, total)
+	c.shed(plan, receivers)
+}
+
+// limits are the evenest counts that can be reached, those among them that leave most where it is. Brokers that are no
+// receivers keep what they have, draining ones nothing.
+func (c *counting) limits(receivers []int32, total int) []int {
+	limit := slices.Clone(c.load)
+	for b := range c.s.Brokers {
+		if c.s.Brokers[b].Alive && c.s.Brokers[b].Draining {
+			limit[b] = 0
+		}
+	}
+	share := func(b int32, level float64) int { return max(c.fixed[b], int(level*c.s.Brokers[b].weight())) }
+	sum := func(level float64) (n int) {
+		for _, b := range receivers {
+			n += share(b, level)
+		}
+		return n
+	}
+	low, high := 0.0, float64(total+1)
+	for _, b := range receivers {
+		high = max(high, float64(total+1)/c.s.Brokers[b].weight())
+	}
+	// The highest level that gives no more than there is. Between 0 and the smallest step of any broker doubles suffice.
+	for range 200 {
+		middle := low + (high-low)/2
+		if middle == low || middle == high {
+			break
+		}
+		if sum(middle) <= total {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	rest := total
+	for _, b := range receivers {
+		limit[b] = share(b, low)
+		rest -= limit[b]
+	}
+	// What is left over is one each for those that are next; they are given to whoever has them already, so that they stay.
+	next := slices.DeleteFunc(slices.Clone(receivers), func(b int32) bool { return share(b, high) == limit[b] })
+	slices.SortFunc(next, func(x, y int32) int {
+		return cmp.Or(cmp.Compare(c.load[y]-limit[y], c.load[x]-limit[x]), cmp.Compare(x, y))
+	})
+	for _, b := range next[:min(max(rest, 0), len(next))] {
+		limit[b]++
+	}
+	return limit
+}
+
+// shed moves the lowest partitions off every broker that has more than its limit.
+func (c *counting) shed(plan *Plan, receivers []int32) {
+	s := c.s
+	from, to := c.sentences()
+	h := &hungry{counts: c}
+	for _, b := range receivers {
+		if c.load[b] < c.limit[b] {
+			h.brokers = append(h.brokers, b)
+		}
+	}
+	heap.Init(h)
+	surplus := make([]int, len(s.Brokers))
+	moves := 0
+	for b := range s.Brokers {
+		if surplus[b] = max(0, c.load[b]-c.limit[b]); s.Brokers[b].Alive {
+			moves += surplus[b]
+		}
+	}
+	plan.Actions = make([]Action, 0, moves)
+	legs := make([]Leg, 0, moves)
+	var waiting []int32 // receivers set aside while another is asked
+	for i := range int32(s.Len()) {
+		b := s.countedAt(i)
+		if surplus[b] == 0 || !s.counts(i) || s.sourceRule(i, s.Brokers[b].Draining) != "" {
+			continue
+		}
+		if c.settings.MaxActions > 0 && len(plan.Actions) == c.settings.MaxActions {
+			plan.Capped = true
+			return
+		}
+		chosen, avoided := none, none
+		avoid := c.avoid(i)
+		for h.Len() > 0 {
+			r := heap.Pop(h).(int32)
+			waiting = append(waiting, r)
+			switch {
+			case !c.room.fits(r, s.bytesTo(i, r)) || s.copyRule(i, r) != "":
+			case r == avoid:
+				avoided = r
+			default:
+				chosen = r
+			}
+			if chosen != none {
+				break
+			}
+		}
+		if chosen == none {
+			chosen = avoided // anti-affinity never blocks a move (N23)
+		}
+		if chosen != none {
+			surplus[b]--
+			effect := Effect{FromBefore: int64(c.load[b]), FromAfter: int64(c.load[b] - 1), FromUpper: int64(c.limit[b]),
+				ToBefore: int64(c.load[chosen]), ToAfter: int64(c.load[chosen] + 1), ToUpper: int64(c.limit[chosen])}
+			c.load[b]--
+			c.load[chosen]++
+			c.at[i] = chosen
+			bytes := s.bytesTo(i, chosen)
+			c.room.free[chosen] -= bytes
+			legs = append(legs, s.leg(i, chosen, bytes))
+			goal := PartitionCount.String()
+			if s.Brokers[b].Draining {
+				goal = DrainGoal
+			}
+			plan.Actions = append(plan.Actions, Action{Kind: ActionMove, Legs: legs[len(legs)-1 : len(legs) : len(legs)], Goal: goal, Reason: from[b] + to[chosen], Effect: effect})
+		}
+		for _, r := range waiting {
+			if c.load[r] < c.limit[r] {
+				heap.Push(h, r)
+			}
+		}
+		waiting = waiting[:0]
+	}
+}
+
+// sentences are the two halves of every reason: what the source has too much, and what the destination lacks.
+func (c *counting) sentences() (from, to []string) {
+	from, to = make([]string, len(c.load)), make([]string, len(c.load))
+	for b, load := range c.load {
+		id, limit := c.s.Brokers[b].ID, c.limit[b]
+		switch {
+		case c.s.Brokers[b].Draining:
+			from[b] = fmt.Sprintf("%s is draining and has %d partitions to give away", id, load)
+		case load > limit:
+			from[b] = fmt.Sprintf("%s has %d partitions, %d above its share of %d", id, load, load-limit, limit)
+		case load < limit:
+			to[b] = fmt.Sprintf("; %s has %d, %d below its share of %d", id, load, limit-load, limit)
+		}
+	}
+	return from, to
+}
+
+// avoid is the broker that has, or will have, the partition this one keeps away from; none when it keeps from nobody.
+func (c *counting) avoid(i int32) int32 {
+	p := c.s.parentOf(i)
+	if p == none {
+		return none
+	}
+	return c.at[p]
+}
+
+// parentOf is the partition that this one keeps away from; none when there is none.
+func (s *Snapshot) parentOf(i int32) int32 {
+	parent := s.parent[s.topic[i]]
+	if parent == none {
+		return none
+	}
+	return s.at(parent, s.number[i])
+}
+
+func (s *Snapshot) leg(i, to int32, bytes int64) Leg {
+	topic := &s.Topics[s.topic[i]]
+	return Leg{Topic: topic.Name, TopicID: topic.ID, Partition: s.number[i], From: s.Brokers[s.owner[i]].ID, To: s.Brokers[to].ID, Version: s.version[i], Bytes: bytes,
+		from: s.owner[i], to: to}
+}
+
+// hungry orders receivers: who lacks most first, then the lower id (N23).
+type hungry struct {
+	counts  *counting
+	brokers []int32
+}
+
+func (h *hungry) Len() int { return len(h.brokers) }
+func (h *hungry) Less(i, j int) bool {
+	x, y := h.brokers[i], h.brokers[j]
+	a, b := h.counts.limit[x]-h.counts.load[x], h.counts.limit[y]-h.counts.load[y]
+	return a > b || (a == b && x < y)
+}
+func (h *hungry) Swap(i, j int) { h.brokers[i], h.brokers[j] = h.brokers[j], h.brokers[i] }
+func (h *hungry) Push(b any)    { h.brokers = append(h.brokers, b.(int32)) }
+func (h *hungry) Pop() any {
+	last := h.brokers[len(h.brokers)-1]
+	h.brokers = h.brokers[:len(h.brokers)-1]
+	return last
+}

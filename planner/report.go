@@ -1,0 +1,235 @@
+package planner
+
+import (
+	"math"
+	"slices"
+)
+
+// finish fills in what a plan tells beside its actions. `at` is where each partition counts when they are done.
+func finish(plan *Plan, s *Snapshot, settings *Settings, at []int32, goals []Goal) {
+	start := make([]int32, s.Len())
+	for i := range start {
+		start[i] = s.countedAt(int32(i))
+	}
+	before, after := s.loadsBy(start), s.loadsBy(at)
+	all := bands(s, settings, &before)
+	for i := range plan.Actions {
+		for _, l := range plan.Actions[i].Legs {
+			plan.BytesMoved += l.Bytes
+		}
+	}
+	plan.Hash = hashOf(s.FleetID, plan.Actions)
+	plan.ETA = eta(settings, plan.Actions, len(s.Brokers))
+	plan.Brokers = brokerReports(plan, s, settings, start, at, &before, &after, &all)
+	floors := newFloors(s, start, &before, &all)
+	for _, g := range goals {
+		plan.Goals = append(plan.Goals, goalReport(s, settings, &all[g], before[g], after[g], floors))
+	}
+	plan.BytesFloor = floors.total(goals)
+}
+
+func brokerReports(plan *Plan, s *Snapshot, settings *Settings, start, at []int32, before, after *[numGoals][]int64, all *[numGoals]band) []BrokerReport {
+	reports := make([]BrokerReport, len(s.Brokers))
+	scoreBefore, scoreAfter := scores(s, &settings.Score, start, true), scores(s, &settings.Score, at, false)
+	room := newRooms(s, 0)
+	figures := func(of func(g Goal) int64) Figures { return Figures{of(NWIn), of(NWOut), of(Disk), of(PartitionCount)} }
+	for b := range s.Brokers {
+		r := &reports[b]
+		r.ID, r.State = s.Brokers[b].ID, "in service"
+		switch {
+		case !s.Brokers[b].Alive:
+			r.State = "dead"
+		case s.Brokers[b].Draining:
+			r.State = "draining"
+		}
+		r.Before = figures(func(g Goal) int64 { return before[g][b] })
+		r.After = figures(func(g Goal) int64 { return after[g][b] })
+		r.Upper = figures(func(g Goal) int64 {
+			if !all[g].inEffect {
+				return 0
+			}
+			return all[g].upper[b]
+		})
+		r.Score, r.ScoreAfter = scoreBefore[b], scoreAfter[b].Total
+		r.RoomBytes, r.RoomUnknown = room.free[b], room.unknown[b]
+	}
+	for i := range plan.Actions {
+		for _, l := range plan.Actions[i].Legs {
+			from, to := &reports[l.from], &reports[l.to]
+			from.Outbound++
+			from.BytesOut += l.Bytes
+			to.Inbound++
+			to.BytesIn += l.Bytes
+			to.RoomBytes -= l.Bytes
+		}
+	}
+	return reports
+}
+
+func goalReport(s *Snapshot, settings *Settings, b *band, before, after []int64, floors *floors) GoalReport {
+	r := GoalReport{Goal: b.goal, InEffect: b.inEffect, WhyNot: b.whyNot, Mean: b.average, Deviation: settings.Goals[b.goal].Deviation}
+	r.PeakBefore, r.StddevBefore = spread(s, b, before)
+	r.PeakAfter, r.StddevAfter = spread(s, b, after)
+	if !b.inEffect {
+		return r
+	}
+	r.ExcessBefore, r.OverBefore = excess(s, b, before)
+	r.ExcessAfter, r.OverAfter = excess(s, b, after)
+	r.ExcessFloor, r.BytesFloor = floors.excess(b.goal), floors.bytes(b.goal)
+	return r
+}
+
+// excess is what brokers in service have above their bands, and how many they are.
+func excess(s *Snapshot, b *band, load []int64) (sum int64, over int) {
+	for i := range s.Brokers {
+		if s.Brokers[i].receives() && load[i] > b.upper[i] {
+			sum += load[i] - b.upper[i]
+			over++
+		}
+	}
+	return sum, over
+}
+
+// spread is the highest load in terms of its broker's mean, and the population's standard deviation.
+func spread(s *Snapshot, b *band, load []int64) (peak, stddev float64) {
+	sum, squares, n := 0.0, 0.0, 0.0
+	for i := range s.Brokers {
+		if !s.Brokers[i].receives() {
+			continue
+		}
+		if b.mean[i] > 0 {
+			peak = max(peak, float64(load[i])/b.mean[i])
+		}
+		sum, squares, n = sum+float64(load[i]), squares+float64(load[i])*float64(load[i]), n+1
+	}
+	if n == 0 {
+		return 0, 0
+	}
+	mean := sum / n
+	return peak, math.Sqrt(max(0, squares/n-mean*mean))
+}
+
+// floors are the lower bounds of a plan: what no plan with the same effect can do without.
+type floors struct {
+	s         *Snapshot
+	excesses  [numGoals]int64
+	perBroker [numGoals][]int64 // bytes each broker must give away for each goal
+	drained   []int64           // bytes a draining broker must give away
+}
+
+// newFloors works them out as if partitions could be divided: from each overloaded broker the partitions that bring most
+// load a byte, until it is at its band.
+func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]band) *floors {
+	f := &floors{s: s, drained: make([]int64, len(s.Brokers))}
+	for g := range f.perBroker {
+		f.perBroker[g] = make([]int64, len(s.Brokers))
+	}
+	var fixed [numGoals][]int64
+	for g := range fixed {
+		fixed[g] = make([]int64, len(s.Brokers))
+	}
+	over := make([]bool, len(s.Brokers))
+	for g := range all {
+		for b := range over {
+			over[b] = over[b] || (all[g].inEffect && s.Brokers[b].receives() && load[g][b] > all[g].upper[b])
+		}
+	}
+	lists := make([][]int32, len(s.Brokers))
+	for i := range int32(s.Len()) {
+		b := at[i]
+		if !s.counts(i) {
+			continue
+		}
+		rule := s.sourceRule(i, s.Brokers[b].Draining)
+		if s.Brokers[b].Draining && rule == "" {
+			f.drained[b] += s.leastBytes(i)
+		}
+		if !over[b] {
+			continue
+		}
+		lists[b] = append(lists[b], i)
+		for g := range Goal(numGoals) {
+			if rule != "" || (!s.flags[i].trusts(g) && g != PartitionCount) {
+				fixed[g][b] += s.loadOf(g, i)
+			}
+		}
+	}
+	for g := range Goal(numGoals) {
+		if !all[g].inEffect {
+			continue
+		}
+		for b := range over {
+			if !over[b] || load[g][b] <= all[g].upper[b] {
+				continue
+			}
+			f.excesses[g] += max(0, fixed[g][b]-all[g].upper[b])
+			f.perBroker[g][b] = s.fewestBytes(g, lists[b], load[g][b]-all[g].upper[b])
+		}
+	}
+	return f
+}
+
+// leastBytes is what a partition costs to move at least: nothing of a former copy is copied.
+func (s *Snapshot) leastBytes(i int32) int64 {
+	bytes := s.load[Disk][i]
+	for _, c := range s.copiesOf(i) {
+		bytes = min(bytes, max(0, s.load[Disk][i]-c.bytes))
+	}
+	return bytes
+}
+
+// fewestBytes is the least that must be copied to take an amount of a goal's load away from a list of partitions.
+func (s *Snapshot) fewestBytes(g Goal, list []int32, amount int64) int64 {
+	type item struct {
+		load, bytes int64
+	}
+	var items []item
+	for _, i := range list {
+		if load := s.loadOf(g, i); load > 0 && s.sourceRule(i, false) == "" {
+			items = append(items, item{load, s.leastBytes(i)})
+		}
+	}
+	slices.SortFunc(items, func(x, y item) int {
+		return compareFloat(float64(x.bytes)*float64(y.load), float64(y.bytes)*float64(x.load))
+	})
+	bytes := 0.0
+	for _, it := range items {
+		if it.load >= amount {
+			return int64(bytes + float64(it.bytes)*float64(amount)/float64(it.load))
+		}
+		amount -= it.load
+		bytes += float64(it.bytes)
+	}
+	return int64(bytes)
+}
+
+func compareFloat(a, b float64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (f *floors) excess(g Goal) int64 { return f.excesses[g] }
+
+func (f *floors) bytes(g Goal) (sum int64) {
+	for _, b := range f.perBroker[g] {
+		sum += b
+	}
+	return sum
+}
+
+// total is the bytes that must be copied at least for all goals together: of each broker for the goal that asks most.
+func (f *floors) total(goals []Goal) (sum int64) {
+	for b := range f.drained {
+		most := f.drained[b]
+		for _, g := range goals {
+			most = max(most, f.perBroker[g][b])
+		}
+		sum += most
+	}
+	return sum
+}
