@@ -15,7 +15,7 @@ import (
 // ClaimRequest asks for one partition to be claimed for a move.
 type ClaimRequest struct {
 	MoveID          string
-	Kind            string // "move"
+	Kind            string // KindMove
 	Topic           string
 	Partition       int32
 	To              string
@@ -28,6 +28,8 @@ type ClaimRequest struct {
 	// the copy is promoted, DefaultPromoteAfter when 0. With LossAuto the row is marked, so that the source fences itself (R2).
 	OnSourceLoss string
 	PromoteAfter time.Duration
+
+	swap string // the swap that the move is a side of; see ClaimSwap
 }
 
 // DefaultPromoteAfter is twice the default write fence of an agent (60 s).
@@ -53,101 +55,119 @@ func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *
 	var after *Assignment
 	var move *Move
 	err := s.guarded(ctx, "ClaimMove", func(ctx context.Context, tx pgx.Tx) error {
-		topic, err := readTopic(ctx, tx, req.Topic)
+		topic, err := movableTopic(ctx, tx, req.Topic)
 		if err != nil {
 			return err
-		}
-		if topic == nil {
-			return &Refused{Code: CodeUnknownTopic, Reason: fmt.Sprintf("there is no topic %q; check the name", req.Topic)}
-		}
-		if topic.Internal || strings.HasPrefix(topic.Name, "__") {
-			return &Refused{Code: CodeInternalTopic, Reason: fmt.Sprintf("topic %q is internal and never moves", req.Topic)}
 		}
 		row, err := lockAssignment(ctx, tx, topic.ID, req.Partition)
 		if err != nil {
 			return err
 		}
 		if row == nil {
-			return &Refused{Code: CodeUnknownPartition, Reason: fmt.Sprintf("topic %q has partitions 0 to %d, there is no %d", req.Topic, topic.Partitions-1, req.Partition)}
+			return noSuchPartition(topic, req.Partition)
 		}
-		if move, err = lockMove(ctx, tx, req.MoveID); err != nil {
-			return err
-		}
-		if move != nil && (move.Outcome == nil || faults.Enforced("R7")) {
-			if move.Outcome != nil {
-				// R7: an ended move id is dead for ever.
-				return &Refused{Code: CodeMoveEnded, Reason: fmt.Sprintf("move %s has already ended (%s)", move.ID, *move.Outcome), Row: row, Move: move}
-			}
-			if row.Moving() == req.MoveID {
-				after = row // our own claim, repeated after a lost reply
-				return nil
-			}
-			return &Refused{Code: CodeRowMoved, Reason: fmt.Sprintf("move %s no longer holds its claim", move.ID), Row: row, Move: move}
-		}
-		if refused := refuseLineage(row, Held{}); refused != nil {
-			return refused
-		}
-		if holder := row.Moving(); holder != "" {
-			other, err := lockMove(ctx, tx, holder)
-			if err != nil {
-				return err
-			}
-			return &Refused{Code: CodeAlreadyMoving, Row: row, Move: other,
-				Reason: fmt.Sprintf("%s is already moving to %s under workflow %q; wait for it or cancel it", row.Name(), value(row.Target), workflowOf(other))}
-		}
-		if row.PendingRecovery != nil {
-			return &Refused{Code: CodeRecoveryPending, Row: row, Reason: fmt.Sprintf("%s is being recovered; move it afterwards", row.Name())}
-		}
-		target, err := lockBrokerShared(ctx, tx, req.To) // R30: a claim and a drain serialise on the broker row
-		if err != nil {
-			return err
-		}
-		switch {
-		case target == nil:
-			return &Refused{Code: CodeUnknownBroker, Row: row, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", req.To)}
-		case target.Removed:
-			return &Refused{Code: CodeBrokerRemoved, Row: row, Reason: fmt.Sprintf("broker %q was removed from the fleet", req.To)}
-		case target.Draining:
-			return &Refused{Code: CodeBrokerDraining, Row: row, Reason: fmt.Sprintf("broker %q is draining and takes no partitions; choose another", req.To)}
-		case row.Owner == req.To:
-			return &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
-		}
-		fence, err := promoteFence(ctx, tx, req, row)
-		if err != nil {
-			return err
-		}
-		var epoch int64
-		if err := tx.QueryRow(ctx, "SELECT epoch FROM controller FOR SHARE").Scan(&epoch); err != nil {
-			return err
-		}
-		if epoch != req.ControllerEpoch {
-			return &Refused{Code: CodeStaleController, Row: row,
-				Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
-		}
-		after, err = change(ctx, tx, row, auditEntry{action: "claim_move", actor: req.WorkflowID, moveID: req.MoveID, reason: req.Reason},
-			"target = $3, target_storage = $4, move_id = $5, promote_fence = $6", target.ID, target.StorageInstance, req.MoveID, fence)
-		if err != nil {
-			return err
-		}
-		if move != nil { // only with R7 switched off: the id is used again
-			if _, err := tx.Exec(ctx, "DELETE FROM moves WHERE id = $1", move.ID); err != nil {
-				return err
-			}
-		}
-		rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version,
-			on_source_loss, promote_after_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING `+moveColumns,
-			req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version,
-			req.OnSourceLoss, req.PromoteAfter.Milliseconds())
-		if err != nil {
-			return err
-		}
-		move, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Move])
+		after, move, err = claimLocked(ctx, tx, req, row)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	return after, move, nil
+}
+
+// movableTopic reads a topic whose partitions may move.
+func movableTopic(ctx context.Context, tx pgx.Tx, name string) (*Topic, error) {
+	topic, err := readTopic(ctx, tx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case topic == nil:
+		return nil, &Refused{Code: CodeUnknownTopic, Reason: fmt.Sprintf("there is no topic %q; check the name", name)}
+	case topic.Internal || strings.HasPrefix(topic.Name, "__"):
+		return nil, &Refused{Code: CodeInternalTopic, Reason: fmt.Sprintf("topic %q is internal and never moves", name)}
+	}
+	return topic, nil
+}
+
+func noSuchPartition(topic *Topic, partition int32) *Refused {
+	return &Refused{Code: CodeUnknownPartition, Reason: fmt.Sprintf("topic %q has partitions 0 to %d, there is no %d", topic.Name, topic.Partitions-1, partition)}
+}
+
+// claimLocked claims one row whose lock is held, or finds the claim that an earlier attempt made.
+func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignment) (*Assignment, *Move, error) {
+	move, err := lockMove(ctx, tx, req.MoveID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if move != nil && (move.Outcome == nil || faults.Enforced("R7")) {
+		if move.Outcome != nil {
+			// R7: an ended move id is dead for ever.
+			return nil, nil, &Refused{Code: CodeMoveEnded, Reason: fmt.Sprintf("move %s has already ended (%s)", move.ID, *move.Outcome), Row: row, Move: move}
+		}
+		if row.Moving() == req.MoveID {
+			return row, move, nil // our own claim, repeated after a lost reply
+		}
+		return nil, nil, &Refused{Code: CodeRowMoved, Reason: fmt.Sprintf("move %s no longer holds its claim", move.ID), Row: row, Move: move}
+	}
+	if refused := refuseLineage(row, Held{}); refused != nil {
+		return nil, nil, refused
+	}
+	if holder := row.Moving(); holder != "" {
+		other, err := lockMove(ctx, tx, holder)
+		if err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, &Refused{Code: CodeAlreadyMoving, Row: row, Move: other,
+			Reason: fmt.Sprintf("%s is already moving to %s under workflow %q; wait for it or cancel it", row.Name(), value(row.Target), workflowOf(other))}
+	}
+	if row.PendingRecovery != nil {
+		return nil, nil, &Refused{Code: CodeRecoveryPending, Row: row, Reason: fmt.Sprintf("%s is being recovered; move it afterwards", row.Name())}
+	}
+	target, err := lockBrokerShared(ctx, tx, req.To) // R30: a claim and a drain serialise on the broker row
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case target == nil:
+		return nil, nil, &Refused{Code: CodeUnknownBroker, Row: row, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", req.To)}
+	case target.Removed:
+		return nil, nil, &Refused{Code: CodeBrokerRemoved, Row: row, Reason: fmt.Sprintf("broker %q was removed from the fleet", req.To)}
+	case target.Draining:
+		return nil, nil, &Refused{Code: CodeBrokerDraining, Row: row, Reason: fmt.Sprintf("broker %q is draining and takes no partitions; choose another", req.To)}
+	case row.Owner == req.To:
+		return nil, nil, &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
+	}
+	fence, err := promoteFence(ctx, tx, req, row)
+	if err != nil {
+		return nil, nil, err
+	}
+	var epoch int64
+	if err := tx.QueryRow(ctx, "SELECT epoch FROM controller FOR SHARE").Scan(&epoch); err != nil {
+		return nil, nil, err
+	}
+	if epoch != req.ControllerEpoch {
+		return nil, nil, &Refused{Code: CodeStaleController, Row: row,
+			Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
+	}
+	after, err := change(ctx, tx, row, auditEntry{action: "claim_" + req.Kind, actor: req.WorkflowID, moveID: req.MoveID, reason: req.Reason},
+		"target = $3, target_storage = $4, move_id = $5, promote_fence = $6", target.ID, target.StorageInstance, req.MoveID, fence)
+	if err != nil {
+		return nil, nil, err
+	}
+	if move != nil { // only with R7 switched off: the id is used again
+		if _, err := tx.Exec(ctx, "DELETE FROM moves WHERE id = $1", move.ID); err != nil {
+			return nil, nil, err
+		}
+	}
+	rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version,
+		on_source_loss, promote_after_ms, swap) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, NULLIF($15, '')) RETURNING `+moveColumns,
+		req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version,
+		req.OnSourceLoss, req.PromoteAfter.Milliseconds(), req.swap)
+	if err != nil {
+		return nil, nil, err
+	}
+	move, err = pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Move])
+	return after, move, err
 }
 
 // promoteFence is the mark that makes the owner fence itself for this move: nil unless the copy may be promoted without a

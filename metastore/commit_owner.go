@@ -42,42 +42,63 @@ func (s *Store) CommitOwner(ctx context.Context, c Commit) (*Assignment, error) 
 		if err != nil {
 			return err
 		}
-		committed := move != nil && move.Ended() == OutcomeCommitted
-		if !faults.Enforced("R6") { // the row's last move for the proof
-			committed = row != nil && value(row.LastMove) == c.MoveID
-		}
-		if committed {
+		if committedBefore(c, row, move) {
 			after = row
 			return nil
 		}
-		if row != nil {
-			if refused := refuseLineage(row, Held{}); refused != nil {
-				refused.Move = move
-				return refused
-			}
+		if move != nil && move.Swap != nil && faults.Enforced("R32") {
+			return &Refused{Code: CodePartOfSwap, Row: row, Move: move, Reason: fmt.Sprintf("move %s is one side of a swap, which is committed as a whole", c.MoveID)}
 		}
-		if refused := refuseCommit(c, row, move); refused != nil {
-			refused.Row, refused.Move = row, move
-			return refused
-		}
-		// The storage is compared with the row's claim and with what the broker runs on now: a disk replaced since the
-		// claim holds no copy (R5).
-		target, err := lockBrokerShared(ctx, tx, c.To)
-		if err != nil {
+		if err := committable(ctx, tx, c, row, move); err != nil {
 			return err
 		}
-		if faults.Enforced("R5") && (target == nil || target.StorageInstance != c.ToStorage || !sameStorage(row.TargetStorage, c.ToStorage)) {
-			return &Refused{Code: CodeStorageChanged, Row: row, Move: move, Reason: fmt.Sprintf("the storage of %s was replaced since the copy was installed there", c.To)}
-		}
-		after, err = change(ctx, tx, row, auditEntry{action: "commit_owner", actor: move.WorkflowID, moveID: c.MoveID, reason: move.Reason},
-			"owner = a.target, owner_storage = a.target_storage, target = NULL, target_storage = NULL, epoch = a.epoch + 1, move_id = NULL, promote_fence = NULL, last_move = $3", c.MoveID)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `UPDATE moves SET outcome = 'committed', outcome_by = $2, phase = 'committed', commit_epoch = $3, frozen_end = $4, ended_at = now() WHERE id = $1`,
-			c.MoveID, move.WorkflowID, after.Epoch, c.FrozenEnd)
+		after, err = commitLocked(ctx, tx, c, row, move)
 		return err
 	})
+	return after, err
+}
+
+// committedBefore reports that an earlier attempt of the same commit was done: the move's own row is the proof (R6).
+func committedBefore(c Commit, row *Assignment, move *Move) bool {
+	if !faults.Enforced("R6") { // the row's last move for the proof
+		return row != nil && value(row.LastMove) == c.MoveID
+	}
+	return move != nil && move.Ended() == OutcomeCommitted
+}
+
+// committable refuses evidence that is not of the row as it stands. The locks of row and move are held.
+func committable(ctx context.Context, tx pgx.Tx, c Commit, row *Assignment, move *Move) error {
+	if row != nil {
+		if refused := refuseLineage(row, Held{}); refused != nil {
+			refused.Move = move
+			return refused
+		}
+	}
+	if refused := refuseCommit(c, row, move); refused != nil {
+		refused.Row, refused.Move = row, move
+		return refused
+	}
+	// The storage is compared with the row's claim and with what the broker runs on now: a disk replaced since the
+	// claim holds no copy (R5).
+	target, err := lockBrokerShared(ctx, tx, c.To)
+	if err != nil {
+		return err
+	}
+	if faults.Enforced("R5") && (target == nil || target.StorageInstance != c.ToStorage || !sameStorage(row.TargetStorage, c.ToStorage)) {
+		return &Refused{Code: CodeStorageChanged, Row: row, Move: move, Reason: fmt.Sprintf("the storage of %s was replaced since the copy was installed there", c.To)}
+	}
+	return nil
+}
+
+// commitLocked flips one row and gives its move its outcome.
+func commitLocked(ctx context.Context, tx pgx.Tx, c Commit, row *Assignment, move *Move) (*Assignment, error) {
+	after, err := change(ctx, tx, row, auditEntry{action: "commit_owner", actor: move.WorkflowID, moveID: c.MoveID, reason: move.Reason},
+		"owner = a.target, owner_storage = a.target_storage, target = NULL, target_storage = NULL, epoch = a.epoch + 1, move_id = NULL, promote_fence = NULL, last_move = $3", c.MoveID)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.Exec(ctx, `UPDATE moves SET outcome = 'committed', outcome_by = $2, phase = 'committed', commit_epoch = $3, frozen_end = $4, ended_at = now() WHERE id = $1`,
+		c.MoveID, move.WorkflowID, after.Epoch, c.FrozenEnd)
 	return after, err
 }
 

@@ -94,6 +94,8 @@ func refusePromotion(p Promotion, row *Assignment, move *Move) *Refused {
 		return &Refused{Code: CodeUnknownMove, Reason: fmt.Sprintf("there is no move %s", p.MoveID)}
 	case move.Ended() == OutcomeAborted:
 		return &Refused{Code: CodeMoveEnded, Reason: fmt.Sprintf("move %s was aborted by %s: %s", p.MoveID, value(move.OutcomeBy), value(move.OutcomeReason))}
+	case move.Swap != nil && faults.Enforced("R32"):
+		return &Refused{Code: CodePartOfSwap, Reason: fmt.Sprintf("move %s is one side of a swap, which never promotes; abandon the swap and promote a copy by hand", p.MoveID)}
 	case move.OnSourceLoss == LossNever:
 		return &Refused{Code: CodeNoFence, Reason: fmt.Sprintf("move %s was started with \"onSourceLoss\":\"never\"; abandon it and promote a copy by hand", p.MoveID)}
 	case row == nil:

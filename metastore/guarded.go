@@ -22,7 +22,7 @@ const assignmentColumns = `a.topic_id, t.name AS topic, a.partition, a.owner, a.
 
 const moveColumns = `id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version, phase,
 	outcome, outcome_by, outcome_reason, commit_epoch, frozen_end, bytes_copied, converged, frozen_ms, started_at, ended_at, finished_at,
-	on_source_loss, promote_after_ms, promoted, evidence`
+	on_source_loss, promote_after_ms, promoted, evidence, swap`
 
 const brokerColumns = `id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance, draining, removed,
 	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes, promote_fence_ms, promote_fence_process`

@@ -58,6 +58,15 @@ func TestR6ALostReplyIsSettledByRepeatingTheWrite(t *testing.T) {
 			f.claim("m1", "b2")
 			return func() error { _, err := f.AbortMove(f.t.Context(), "m1", "b1", ""); return err }
 		},
+		"ClaimSwap": func(f *fixture) func() error {
+			f.createPayments()
+			return func() error { _, err := f.ClaimSwap(f.t.Context(), f.swapRequest("s1")); return err }
+		},
+		"CommitSwap": func(f *fixture) func() error {
+			f.createPayments()
+			c := f.swapEvidence("s1", f.claimSwap("s1"))
+			return func() error { _, err := f.CommitSwap(f.t.Context(), c); return err }
+		},
 		"OpenOwner": func(f *fixture) func() error {
 			o := f.openRequest()
 			return func() error { _, err := f.OpenOwner(f.t.Context(), o); return err }

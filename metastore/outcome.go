@@ -42,6 +42,10 @@ const (
 	CodeNoFence        = "no_fence"
 	CodeSourceAlive    = "source_alive"
 	CodeCopyBehind     = "copy_behind"
+	// CodeSameOwner: both partitions of a swap are on one broker.
+	CodeSameOwner = "same_owner"
+	// CodePartOfSwap: the move is one side of a swap, which is committed as a whole or not at all (R32).
+	CodePartOfSwap = "part_of_swap"
 )
 
 // Refused is the outcome of a write that was not done: the row is not what the caller believes. Row is the row as it

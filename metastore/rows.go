@@ -27,10 +27,12 @@ const (
 	LossNever = "never" // the move waits for the source
 )
 
-// Kinds of a row of moves that are no moves of a workflow.
+// Kinds of a row of moves.
 const (
-	KindPromote = "promote" // a person gave the partition to a copy (R18)
-	KindBuried  = "buried"  // the id was ended before it claimed anything (R7)
+	KindMove    = "move"    // one partition goes to another broker
+	KindSwap    = "swap"    // one side of a swap: see Move.Swap
+	KindPromote = "promote" // no workflow's: a person gave the partition to a copy (R18)
+	KindBuried  = "buried"  // no workflow's: the id was ended before it claimed anything (R7)
 )
 
 // Broker is one row of brokers.
@@ -163,6 +165,8 @@ type Move struct {
 	// Promoted: the source was gone, and the copy became the partition without a freeze. Evidence is what was known then.
 	Promoted bool            `db:"promoted" json:"promoted,omitempty"`
 	Evidence json.RawMessage `db:"evidence" json:"evidence,omitempty"`
+	// Swap names the swap that this move is one side of; nil for every other move. Both sides end in one transaction (R32).
+	Swap *string `db:"swap" json:"swap,omitempty"`
 }
 
 // Ended reports how the move ended: OutcomeCommitted, OutcomeAborted or "".

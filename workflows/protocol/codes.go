@@ -64,6 +64,7 @@ var Codes = map[string]Explanation{
 	"unknown_move":           {"There is no move by this id.", "Choose one that `portage cluster moves --all` lists."},
 	"internal_topic":         {"Internal topics never move.", "Nothing: this is not possible."},
 	"already_owner":          {"The partition is on that broker already.", "Nothing: there is nothing to do."},
+	"same_owner":             {"Both partitions of the swap are on one broker.", "Choose two partitions of two brokers."},
 	"already_moving":         {"The partition is claimed by another move.", "Wait for it, or cancel it with `portage move cancel {partition}`."},
 	"broker_draining":        {"The broker is draining and takes no partitions.", "Choose another broker."},
 	"broker_removed":         {"The broker was removed from the fleet.", "Choose another broker."},
@@ -92,6 +93,7 @@ var Codes = map[string]Explanation{
 	"source_alive":    {"The source has read the metastore since it was taken for gone, so nothing is promoted over it.", "Nothing: the move claims again and goes on copying."},
 	"copy_behind":     {"The copy ends before what is known to be confirmed at the source.", "Start the agent of {from}; or give the move up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
 	"no_fence":        {"The source would not stop acknowledging writes in time, so its copy is not promoted by itself.", "Raise promoteAfter to twice the agent's --promote-fence, upgrade the agent of {from}, or use \"onSourceLoss\": \"ask\"."},
+	"part_of_swap":    {"The move is one side of a swap, which is committed as a whole and never promoted.", "Nothing: the swap goes on; or give it up with `portage move abandon {partition} --reason ...` and decide with `portage promote {partition}`."},
 	"commit_lost":     {"The commit was acknowledged by a Postgres that was lost, and no agent had seen it.", "Move the partition again."},
 	"ends_differ":     {"The installed copy is not the frozen log, so it was not committed.", "Nothing: it is frozen and drained again."},
 
