@@ -3,7 +3,6 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -34,7 +33,7 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 	}
 	m := newMove(ctx, in)
 	ctx, end := workflow.WithCancel(ctx)
-	if err := errors.Join(m.expose(ctx), m.decisions(ctx, end)); err != nil {
+	if err := errors.Join(m.expose(ctx, m.tune, m.progress), m.decisions(ctx, end)); err != nil {
 		return nil, err
 	}
 	for {
@@ -46,7 +45,7 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 		case m.startsOver(ctx, err):
 			continue
 		default:
-			return nil, m.ended(ctx, err)
+			return nil, m.ended(ctx, err, fmt.Sprintf("%s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))
 		}
 	}
 }
@@ -163,24 +162,6 @@ func (m *move) copyUp(ctx workflow.Context) error {
 	return nil
 }
 
-const (
-	freezeTooLongPause = 10 * time.Second
-	startOverPause     = 2 * time.Second
-	startOverPauseMax  = time.Minute
-)
-
-// startsOver reports whether the failure ended only this claim, and waits before the next one.
-func (m *move) startsOver(ctx workflow.Context, err error) bool {
-	var failure *temporal.ApplicationError
-	if m.status.Committed || ctx.Err() != nil || !errors.As(err, &failure) || failure.Type() != protocol.ErrMoveLost {
-		return false
-	}
-	pause := min(startOverPause<<min(m.status.Attempt-1, 6), startOverPauseMax)
-	m.status.LastFailure = failure.Message()
-	m.block(ctx, protocol.CodeStartingOver, fmt.Sprintf("%s; starting over in %s", failure.Message(), pause))
-	return workflow.Sleep(ctx, pause) == nil
-}
-
 // rollBack ends the claim and restores ownership, routing and disk. It runs on a context of its own, since the move's
 // may be the one that was cancelled. It returns the error the move ends with.
 func (m *move) rollBack(ctx workflow.Context, cause error) error {
@@ -198,38 +179,7 @@ func (m *move) rollBack(ctx workflow.Context, cause error) error {
 	}
 	if result.Committed { // only a reset run can find this: its earlier self had committed
 		m.status.Committed = true
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("nothing is rolled back: this move had been committed before, %s/%d is on %s", m.in.Topic, *m.in.Partition, m.in.To), protocol.ErrRefused, cause)
+		return errCommittedBefore(fmt.Sprintf("%s/%d is on %s", m.in.Topic, *m.in.Partition, m.in.To), cause)
 	}
 	return cause
-}
-
-// ended maps the last error to the phase and the error people see.
-func (m *move) ended(ctx workflow.Context, err error) error {
-	show, _ := workflow.NewDisconnectedContext(ctx)
-	m.status.LastFailure = reasonOf(err)
-	if m.status.Committed {
-		m.show(show)
-		return err // committed stays committed; nothing is rolled back or cancelled any more
-	}
-	if d := m.abandoned; d != nil && ctx.Err() != nil {
-		m.enter(show, protocol.PhaseRolledBack)
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf("abandoned by %s: %s; %s/%d stays on %s", d.By, d.Reason, m.in.Topic, *m.in.Partition, m.status.From), protocol.ErrAbandoned, nil)
-	}
-	if temporal.IsCanceledError(err) || ctx.Err() != nil {
-		m.enter(show, protocol.PhaseCancelled)
-		return temporal.NewCanceledError(fmt.Sprintf("cancelled; %s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))
-	}
-	m.enter(show, protocol.PhaseRolledBack)
-	return err
-}
-
-func reasonOf(err error) string {
-	var failure *temporal.ApplicationError
-	if errors.As(err, &failure) {
-		return failure.Message()
-	}
-	if temporal.IsCanceledError(err) {
-		return "cancelled"
-	}
-	return err.Error()
 }

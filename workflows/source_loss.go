@@ -29,7 +29,7 @@ func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.Prom
 	for {
 		m.round++
 		watching, stop := workflow.WithCancel(ctx)
-		watch := m.start(watching, protocol.ActivityWatchSource, protocol.WatchArgs{StepArgs: m.step(), Heartbeat: heartbeat, Known: known})
+		watch := start(watching, protocol.ActivityWatchSource, m.summary(protocol.ActivityWatchSource), protocol.WatchArgs{StepArgs: m.step(), Heartbeat: heartbeat, Known: known})
 		waited := workflow.Await(ctx, func() bool { return watch.IsReady() || m.decision != nil })
 		stop()
 		var loss protocol.SourceLoss
@@ -105,37 +105,12 @@ func (m *move) promote(ctx workflow.Context, heartbeat int64, decision protocol.
 	return &result, nil
 }
 
-// decisions takes promote and abandon, as updates, which say at once what speaks against them, and as signals, for the plain
-// `temporal workflow signal`, whose objection is shown as the last failure.
+// decisions takes promote and abandon.
 func (m *move) decisions(ctx workflow.Context, end workflow.CancelFunc) error {
-	take := func(name string, objection func(protocol.Decision) error, decide func(workflow.Context, protocol.Decision)) error {
-		signals := workflow.GetSignalChannel(ctx, name)
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			for {
-				var d protocol.Decision
-				if more := signals.Receive(ctx, &d); !more || ctx.Err() != nil {
-					return
-				}
-				if err := objection(d); err != nil {
-					m.status.LastFailure = fmt.Sprintf("the signal %s was not taken: %v", name, err)
-					m.show(ctx)
-					continue
-				}
-				decide(ctx, d)
-			}
-		})
-		return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, d protocol.Decision) (protocol.Status, error) {
-			decide(ctx, d)
-			return m.status, nil
-		}, workflow.UpdateHandlerOptions{Validator: objection, Description: "decides on a move whose source is gone: {by, reason}"})
-	}
-	if err := take(protocol.DecisionPromote, m.againstPromoting, func(_ workflow.Context, d protocol.Decision) { m.decision = &d }); err != nil {
+	if err := m.take(ctx, protocol.DecisionPromote, m.againstPromoting, func(_ workflow.Context, d protocol.Decision) { m.decision = &d }); err != nil {
 		return err
 	}
-	return take(protocol.DecisionAbandon, m.againstAbandoning, func(_ workflow.Context, d protocol.Decision) {
-		m.abandoned = &d
-		end()
-	})
+	return m.takeAbandon(ctx, end)
 }
 
 // againstPromoting says why the copy can not be promoted now.
@@ -151,14 +126,6 @@ func (m *move) againstPromoting(protocol.Decision) error {
 		return fmt.Errorf("the copy can not be promoted: %s", p.Missing)
 	case m.decision != nil:
 		return errors.New("it is being promoted already")
-	}
-	return nil
-}
-
-// againstAbandoning says why the move can not be given up any more.
-func (m *move) againstAbandoning(protocol.Decision) error {
-	if m.status.Committed || m.status.Phase == protocol.PhaseCommit {
-		return fmt.Errorf("too late: the move is committed, or about to be; move %s/%d back to undo it", m.in.Topic, *m.in.Partition)
 	}
 	return nil
 }

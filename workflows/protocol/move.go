@@ -3,7 +3,6 @@ package protocol
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -56,24 +55,10 @@ func (in MoveInput) SilentFor() time.Duration {
 // ParseMoveInput reads an input strictly: an unknown key is an error, never a default, and every fault is named at once.
 func ParseMoveInput(raw []byte) (MoveInput, error) {
 	var in MoveInput
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&in); err != nil {
-		return in, fmt.Errorf(`the input is not a move: %v; give {"topic":"orders","partition":3,"to":"b2"}`, err)
+	if err := decodeStrictly(raw, &in, "move", `{"topic":"orders","partition":3,"to":"b2"}`); err != nil {
+		return in, err
 	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return in, errors.New("the input has something behind the move; give one JSON object")
-	}
-	var faults []string
-	if in.Topic == "" {
-		faults = append(faults, `"topic" is missing`)
-	}
-	switch {
-	case in.Partition == nil:
-		faults = append(faults, `"partition" is missing`)
-	case *in.Partition < 0:
-		faults = append(faults, fmt.Sprintf(`"partition" is %d; partitions start at 0`, *in.Partition))
-	}
+	faults := partitionFaults(in.Topic, in.Partition, "")
 	if in.To == "" {
 		faults = append(faults, `"to" is missing: name the destination broker`)
 	}
@@ -87,6 +72,33 @@ func ParseMoveInput(raw []byte) (MoveInput, error) {
 		return in, fmt.Errorf("the move can not start: %s", strings.Join(faults, "; "))
 	}
 	return in, nil
+}
+
+// decodeStrictly reads one JSON object into an input; what is it, as people call it.
+func decodeStrictly(raw []byte, in any, what, example string) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(in); err != nil {
+		return fmt.Errorf("the input is not a %s: %v; give %s", what, err, example)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return fmt.Errorf("the input has something behind the %s; give one JSON object", what)
+	}
+	return nil
+}
+
+// partitionFaults names what is wrong with a topic and a partition; the keys stand under prefix.
+func partitionFaults(topic string, partition *int32, prefix string) (faults []string) {
+	if topic == "" {
+		faults = append(faults, fmt.Sprintf("%q is missing", prefix+"topic"))
+	}
+	switch {
+	case partition == nil:
+		faults = append(faults, fmt.Sprintf("%q is missing", prefix+"partition"))
+	case *partition < 0:
+		faults = append(faults, fmt.Sprintf("%q is %d; partitions start at 0", prefix+"partition", *partition))
+	}
+	return faults
 }
 
 // ByteSize is a number of bytes that reads "64MiB".
@@ -201,6 +213,7 @@ type PaceArgs struct {
 
 // Progress is the signal activities send when what people see should change: blocked, unblocked, or another tenth copied.
 type Progress struct {
+	MoveID        string  `json:"moveId,omitempty"` // whose copy it is, in a workflow that has several; empty: the workflow's as a whole
 	BytesDone     int64   `json:"bytesDone"`
 	BytesTotal    int64   `json:"bytesTotal"`
 	BytesPerSec   float64 `json:"bytesPerSec"`
@@ -238,6 +251,9 @@ type Status struct {
 	Promotion *Promotion `json:"promotion,omitempty"`
 	// Deciding: the update promote is taken now.
 	Deciding bool `json:"deciding,omitempty"`
+	// Sides are both partitions of a swap, in the order they were given; a move has none. Topic, From and To are then the
+	// first side's, bytes and rate those of both together.
+	Sides []SideStatus `json:"sides,omitempty"`
 }
 
 // ETA is the time the rest of the copy takes at the present rate; false when that is not known.

@@ -8,6 +8,7 @@ const TaskQueue = "portage"
 // Workflow, activity, query and signal names as Temporal sees them. They are recorded in histories: never rename one.
 const (
 	WorkflowMove       = "Move"
+	WorkflowSwap       = "Swap"
 	WorkflowSupervisor = "Supervisor"
 
 	ActivityClaim   = "Claim"
@@ -21,6 +22,12 @@ const (
 
 	ActivityWatchSource = "WatchSource"
 	ActivityPromote     = "Promote"
+
+	// The steps of a swap that are one for both sides; the others are those of a move, once a side.
+	ActivitySwapClaim   = "SwapClaim"
+	ActivitySwapCutover = "SwapCutover"
+	ActivitySwapCommit  = "SwapCommit"
+	ActivitySwapAbort   = "SwapAbort"
 
 	ActivitySupervise = "Supervise"
 
@@ -48,9 +55,10 @@ const (
 	PhaseClaim      = "claim"
 	PhaseEnsure     = "ensure"
 	PhaseCopy       = "copy"
-	PhaseCutover    = "cutover" // freeze, drain, offsets, install
-	PhaseCommit     = "commit"  // the point of no return
-	PhaseConfirm    = "confirm" // the destination opens, the source redirects
+	PhaseCutover    = "cutover"   // freeze, drain, offsets, install
+	PhaseCommit     = "commit"    // the point of no return
+	PhaseConfirm    = "confirm"   // the destination opens, the source redirects
+	PhaseTwoMoves   = "two moves" // of a swap only: too little room for both at once, so one goes after the other
 	PhaseRollback   = "rolling back"
 	PhaseDone       = "done"
 	PhaseCancelled  = "cancelled"
@@ -77,4 +85,13 @@ const (
 // Any other id works too: the claim row is the lock.
 func PartitionWorkflowID(topic string, partition int32) string {
 	return "partition:" + topic + ":" + itoa(partition)
+}
+
+// SwapWorkflowID is the workflow id that the command line and parents use for a swap of two partitions, in whichever order
+// they are named.
+func SwapWorkflowID(a, b SwapPartition) string {
+	if a.Topic > b.Topic || (a.Topic == b.Topic && a.number() > b.number()) {
+		a, b = b, a
+	}
+	return "swap:" + a.Topic + ":" + itoa(a.number()) + ":" + b.Topic + ":" + itoa(b.number())
 }
