@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"portage/internal/units"
 )
@@ -102,14 +103,17 @@ func sharesFor(s *Snapshot, g Goal) []float64 {
 }
 
 // figure writes a load as people read it.
-func figure(g Goal, load int64) string {
-	switch g {
-	case NWIn, NWOut:
-		return units.ByteSize(load).String() + "/s"
-	case Disk:
-		return units.ByteSize(load).String()
+func figure(g Goal, load int64) string { return string(appendFigure(nil, g, load)) }
+
+func appendFigure(text []byte, g Goal, load int64) []byte {
+	if g == PartitionCount {
+		return append(strconv.AppendInt(text, load, 10), " partitions"...)
 	}
-	return fmt.Sprintf("%d partitions", load)
+	text = units.ByteSize(load).Append(text)
+	if g != Disk {
+		text = append(text, "/s"...)
+	}
+	return text
 }
 
 // loadsBy adds up each broker's loads, with every partition at the broker `at` names.

@@ -116,6 +116,8 @@ type GoalReport struct {
 	ExcessBefore int64 `json:"excessBefore"`
 	ExcessAfter  int64 `json:"excessAfter"`
 	ExcessFloor  int64 `json:"excessFloor"`
+	// ExcessSingle is what is left above the bands wherever they are by partitions that are larger than any band.
+	ExcessSingle int64 `json:"excessSingle"`
 	// Over is how many brokers are above their bands.
 	OverBefore int `json:"overBefore"`
 	OverAfter  int `json:"overAfter"`

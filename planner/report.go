@@ -21,7 +21,7 @@ func finish(plan *Plan, s *Snapshot, settings *Settings, at []int32, goals []Goa
 	plan.Hash = hashOf(s.FleetID, plan.Actions)
 	plan.ETA = eta(settings, plan.Actions, len(s.Brokers))
 	plan.Brokers = brokerReports(plan, s, settings, start, at, &before, &after, &all)
-	floors := newFloors(s, start, &before, &all)
+	floors := newFloors(s, start, &before, &all, goals)
 	for _, g := range goals {
 		plan.Goals = append(plan.Goals, goalReport(s, settings, &all[g], before[g], after[g], floors))
 	}
@@ -75,7 +75,8 @@ func goalReport(s *Snapshot, settings *Settings, b *band, before, after []int64,
 	}
 	r.ExcessBefore, r.OverBefore = excess(s, b, before)
 	r.ExcessAfter, r.OverAfter = excess(s, b, after)
-	r.ExcessFloor, r.BytesFloor = floors.excess(b.goal), floors.bytes(b.goal)
+	r.ExcessFloor, r.BytesFloor = floors.excesses[b.goal], floors.bytes(b.goal)
+	r.ExcessSingle = single(s, b)
 	return r
 }
 
@@ -88,6 +89,17 @@ func excess(s *Snapshot, b *band, load []int64) (sum int64, over int) {
 		}
 	}
 	return sum, over
+}
+
+// single is what partitions larger than every broker's band are above it, wherever they are.
+func single(s *Snapshot, b *band) (sum int64) {
+	widest := slices.Max(b.upper)
+	for i := range int32(s.Len()) {
+		if load := s.loadOf(b.goal, i); load > widest && s.counts(i) {
+			sum += load - widest
+		}
+	}
+	return sum
 }
 
 // spread is the highest load in terms of its broker's mean, and the population's standard deviation.
@@ -119,7 +131,7 @@ type floors struct {
 
 // newFloors works them out as if partitions could be divided: from each overloaded broker the partitions that bring most
 // load a byte, until it is at its band.
-func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]band) *floors {
+func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]band, goals []Goal) *floors {
 	f := &floors{s: s, drained: make([]int64, len(s.Brokers))}
 	for g := range f.perBroker {
 		f.perBroker[g] = make([]int64, len(s.Brokers))
@@ -129,7 +141,7 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 		fixed[g] = make([]int64, len(s.Brokers))
 	}
 	over := make([]bool, len(s.Brokers))
-	for g := range all {
+	for _, g := range goals {
 		for b := range over {
 			over[b] = over[b] || (all[g].inEffect && s.Brokers[b].receives() && load[g][b] > all[g].upper[b])
 		}
@@ -148,13 +160,13 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 			continue
 		}
 		lists[b] = append(lists[b], i)
-		for g := range Goal(numGoals) {
-			if rule != "" || (!s.flags[i].trusts(g) && g != PartitionCount) {
+		if rule != "" || s.brokerCooling[b] {
+			for _, g := range goals {
 				fixed[g][b] += s.loadOf(g, i)
 			}
 		}
 	}
-	for g := range Goal(numGoals) {
+	for _, g := range goals {
 		if !all[g].inEffect {
 			continue
 		}
@@ -180,25 +192,22 @@ func (s *Snapshot) leastBytes(i int32) int64 {
 
 // fewestBytes is the least that must be copied to take an amount of a goal's load away from a list of partitions.
 func (s *Snapshot) fewestBytes(g Goal, list []int32, amount int64) int64 {
-	type item struct {
-		load, bytes int64
-	}
-	var items []item
+	keys := make([]uint64, 0, len(list))
 	for _, i := range list {
 		if load := s.loadOf(g, i); load > 0 && s.sourceRule(i, false) == "" {
-			items = append(items, item{load, s.leastBytes(i)})
+			keys = append(keys, rank(float64(s.leastBytes(i))/float64(load), i))
 		}
 	}
-	slices.SortFunc(items, func(x, y item) int {
-		return compareFloat(float64(x.bytes)*float64(y.load), float64(y.bytes)*float64(x.load))
-	})
+	slices.Sort(keys)
 	bytes := 0.0
-	for _, it := range items {
-		if it.load >= amount {
-			return int64(bytes + float64(it.bytes)*float64(amount)/float64(it.load))
+	for _, key := range keys {
+		i := int32(uint32(key))
+		load := s.loadOf(g, i)
+		if load >= amount {
+			return int64(bytes + float64(s.leastBytes(i))*float64(amount)/float64(load))
 		}
-		amount -= it.load
-		bytes += float64(it.bytes)
+		amount -= load
+		bytes += float64(s.leastBytes(i))
 	}
 	return int64(bytes)
 }
@@ -212,8 +221,6 @@ func compareFloat(a, b float64) int {
 	}
 	return 0
 }
-
-func (f *floors) excess(g Goal) int64 { return f.excesses[g] }
 
 func (f *floors) bytes(g Goal) (sum int64) {
 	for _, b := range f.perBroker[g] {

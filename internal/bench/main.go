@@ -35,6 +35,9 @@ var benches = []struct {
 		[]string{"--max-transfers", "1000", "--max-frozen", "1000"}},
 }
 
+// plannerBench needs neither fleet nor room: it runs before the others.
+const plannerBench = "planner"
+
 type bench struct {
 	fleet *fleet.Fleet
 	dir   string
@@ -45,10 +48,14 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == pacedCopyCommand {
 		os.Exit(pacedCopyMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == plannerCommand {
+		os.Exit(plannerMain(os.Args[2:]))
+	}
 	quick := flag.Bool("quick", false, "fewer repetitions: a look, not a measurement")
 	dir := flag.String("dir", "", "folder for the data; empty: a temporary one")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: bench [--quick] [--dir DIR] [NAME ...]")
+		fmt.Fprintf(os.Stderr, "  %-16s %s\n", plannerBench, "planner_goals, planner_feed and planner_count: time, peak memory and quality of plans")
 		for _, b := range benches {
 			fmt.Fprintf(os.Stderr, "  %-16s %s\n", b.name, b.help)
 		}
@@ -67,11 +74,20 @@ func run(ctx context.Context, dir string, quick bool, names []string) error {
 	for _, n := range names {
 		wanted[n] = true
 	}
+	delete(wanted, plannerBench)
 	for _, b := range benches {
 		delete(wanted, b.name)
 	}
 	for n := range wanted {
 		return fmt.Errorf("there is no benchmark %q; the names are in --help", n)
+	}
+	if len(names) == 0 || contains(names, plannerBench) {
+		if err := planning(ctx, quick); err != nil {
+			return fmt.Errorf("%s: %w", plannerBench, err)
+		}
+	}
+	if len(names) == 1 && names[0] == plannerBench {
+		return nil
 	}
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "portage-bench-")

@@ -58,16 +58,22 @@ func ParseRate(text string) (ByteSize, error) {
 }
 
 // String writes a size with one decimal and a binary unit.
-func (b ByteSize) String() string {
+func (b ByteSize) String() string { return string(b.Append(nil)) }
+
+// Append writes it behind a text.
+func (b ByteSize) Append(text []byte) []byte {
+	unit, name := int64(1), " B"
 	switch {
 	case b >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(b)/(1<<30))
+		unit, name = 1<<30, " GiB"
 	case b >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(b)/(1<<20))
+		unit, name = 1<<20, " MiB"
 	case b >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(b)/(1<<10))
+		unit, name = 1<<10, " KiB"
+	default:
+		return append(strconv.AppendInt(text, int64(b), 10), name...)
 	}
-	return fmt.Sprintf("%d B", int64(b))
+	return append(strconv.AppendFloat(text, float64(b)/float64(unit), 'f', 1, 64), name...)
 }
 
 // UnmarshalJSON takes a text or a plain number.

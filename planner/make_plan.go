@@ -1,0 +1,60 @@
+package planner
+
+import (
+	"slices"
+)
+
+// MakePlan plans for all goals.
+//
+// First every draining broker gives away all it can. Then the goals take their turns by priority, each with MOVEs of single
+// partitions, and SWAPs where no MOVE fits; and all again until nothing changes, because what a later goal moves may make
+// room for an earlier one. A partition that is moved more than once in this goes, in the plan, from where it is to where it
+// ends.
+//
+// Why this ends: a goal's action takes load from a broker above its band to one that stays within its, so the sum of what
+// brokers have above this goal's bands shrinks, and that of no earlier goal grows. Loads are whole numbers, so there
+// are only so many steps. Why a plan of the state it leads to is empty: it ended with a round in which nothing could be
+// done, that round looked only at the state, and the former copies and rows of moves in flight that come with the real
+// state allow nothing that was not looked at.
+func MakePlan(s *Snapshot, settings Settings) (*Plan, error) {
+	if err := settings.Validate(); err != nil {
+		return nil, err
+	}
+	plan := &Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []Action{}}
+	st := newState(s, &settings)
+	goals := settings.byPriority()
+	if s.Recoveries > 0 {
+		plan.Held = recoveryHolds(s.Recoveries)
+	} else {
+		st.plan(goals)
+		plan.Blocked = st.blocked()
+	}
+	plan.Actions, plan.Capped = st.actions(), st.capped
+	finish(plan, s, &settings, st.at, goals)
+	st.explainLeft(plan)
+	return plan, nil
+}
+
+// plan repeats the goals until nothing changes or the cap is reached.
+func (st *state) plan(goals []Goal) {
+	for changed := true; changed && !st.capped; {
+		changed = st.drain()
+		st.beginRound()
+		for i, g := range goals {
+			if !st.bands[g].inEffect || st.capped {
+				continue
+			}
+			earlier, later := st.inEffect(goals[:i]), st.inEffect(goals[i+1:])
+			if st.move(g, earlier, later) {
+				changed = true
+			}
+			if st.settings.Swaps && g != PartitionCount && !st.capped && st.swap(g, earlier) {
+				changed = true
+			}
+		}
+	}
+}
+
+func (st *state) inEffect(goals []Goal) []Goal {
+	return slices.DeleteFunc(slices.Clone(goals), func(g Goal) bool { return !st.bands[g].inEffect })
+}
