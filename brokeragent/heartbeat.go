@@ -65,9 +65,10 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 		if err == nil {
 			loads := reports.due(a.native.Loads)
 			began := native.BoottimeNow()
+			quarantined, _ := a.native.Trash().Quarantined()
 			var raised int64
 			raised, err = a.store.Heartbeat(ctx, metastore.HeartbeatReport{Broker: a.cfg.BrokerID, Process: a.process, Storage: a.root.identity.Storage,
-				DiskTotalBytes: total, DiskFreeBytes: free, Loads: loads, Counter: counter})
+				DiskTotalBytes: total, DiskFreeBytes: free, Quarantined: quarantined, Loads: loads, Counter: counter})
 			if err == nil {
 				counter = raised
 				a.native.NotePrimaryRead(began, counter)

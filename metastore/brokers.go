@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"portage/internal/faults"
 )
 
 // Registration is what an agent says of itself at each start.
@@ -42,7 +44,7 @@ func (s *Store) RegisterBroker(ctx context.Context, r Registration) (fleet uuid.
 		if err != nil {
 			return err
 		}
-		if known != nil && known.Removed {
+		if known != nil && known.Removed && faults.Enforced("R30") {
 			return &Refused{Code: CodeBrokerRemoved, Reason: fmt.Sprintf("broker %q was removed from the fleet; choose another id", r.ID)}
 		}
 		if known != nil && known.StorageInstance != r.Storage {
@@ -89,7 +91,8 @@ func (s *Store) SetDraining(ctx context.Context, broker string, draining bool, b
 func (s *Store) HoldController(ctx context.Context, holder string) (int64, error) {
 	var epoch int64
 	err := s.guarded(ctx, "HoldController", func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `UPDATE controller SET epoch = epoch + CASE WHEN holder = $1 THEN 0 ELSE 1 END, holder = $1 RETURNING epoch`, holder).Scan(&epoch)
+		return tx.QueryRow(ctx, `UPDATE controller SET epoch = epoch + CASE WHEN holder = $1 AND $2 THEN 0 ELSE 1 END, holder = $1 RETURNING epoch`,
+			holder, faults.Enforced("R15")).Scan(&epoch)
 	})
 	return epoch, err
 }

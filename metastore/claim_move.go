@@ -28,8 +28,38 @@ type ClaimRequest struct {
 	// the copy is promoted, DefaultPromoteAfter when 0. With LossAuto the row is marked, so that the source fences itself (R2).
 	OnSourceLoss string
 	PromoteAfter time.Duration
+	// Expect, when there is one, is what the row must be for the claim to be made: what a plan was made of.
+	Expect *ExpectedRow
+	// Plan and PlanSeq name the action of a plan that this move carries out.
+	Plan    string
+	PlanSeq int
 
 	swap string // the swap that the move is a side of; see ClaimSwap
+}
+
+// ExpectedRow is what a claim expects of its row; what is zero is not compared.
+type ExpectedRow struct {
+	TopicID uuid.UUID
+	Owner   string
+	Version int64
+}
+
+// refuse says how the row differs from what is expected; nil when it does not.
+func (e *ExpectedRow) refuse(row *Assignment) *Refused {
+	var what string
+	switch {
+	case e == nil:
+	case e.TopicID != uuid.Nil && e.TopicID != row.TopicID:
+		what = "its topic was deleted and made anew"
+	case e.Owner != "" && e.Owner != row.Owner:
+		what = fmt.Sprintf("it is on %s now, not on %s", row.Owner, e.Owner)
+	case e.Version != 0 && e.Version != row.Version:
+		what = fmt.Sprintf("its row is at version %d now, not at %d", row.Version, e.Version)
+	}
+	if what == "" {
+		return nil
+	}
+	return &Refused{Code: CodeRowDrifted, Row: row, Reason: fmt.Sprintf("%s is not as it was when its move was planned: %s; plan again", row.Name(), what)}
 }
 
 // DefaultPromoteAfter is twice the default write fence of an agent (60 s).
@@ -123,6 +153,9 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	if row.PendingRecovery != nil {
 		return nil, nil, &Refused{Code: CodeRecoveryPending, Row: row, Reason: fmt.Sprintf("%s is being recovered; move it afterwards", row.Name())}
 	}
+	if refused := req.Expect.refuse(row); refused != nil {
+		return nil, nil, refused
+	}
 	target, err := lockBrokerShared(ctx, tx, req.To) // R30: a claim and a drain serialise on the broker row
 	if err != nil {
 		return nil, nil, err
@@ -130,9 +163,9 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	switch {
 	case target == nil:
 		return nil, nil, &Refused{Code: CodeUnknownBroker, Row: row, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", req.To)}
-	case target.Removed:
+	case target.Removed && faults.Enforced("R30"):
 		return nil, nil, &Refused{Code: CodeBrokerRemoved, Row: row, Reason: fmt.Sprintf("broker %q was removed from the fleet", req.To)}
-	case target.Draining:
+	case target.Draining && faults.Enforced("R30"):
 		return nil, nil, &Refused{Code: CodeBrokerDraining, Row: row, Reason: fmt.Sprintf("broker %q is draining and takes no partitions; choose another", req.To)}
 	case row.Owner == req.To:
 		return nil, nil, &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
@@ -145,7 +178,7 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	if err := tx.QueryRow(ctx, "SELECT epoch FROM controller FOR SHARE").Scan(&epoch); err != nil {
 		return nil, nil, err
 	}
-	if epoch != req.ControllerEpoch {
+	if epoch != req.ControllerEpoch && faults.Enforced("R15") {
 		return nil, nil, &Refused{Code: CodeStaleController, Row: row,
 			Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
 	}
@@ -160,9 +193,9 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 		}
 	}
 	rows, err := tx.Query(ctx, `INSERT INTO moves (id, kind, topic_id, topic, partition, from_broker, to_broker, workflow_id, run_id, requested_by, reason, claim_version,
-		on_source_loss, promote_after_ms, swap) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, NULLIF($15, '')) RETURNING `+moveColumns,
+		on_source_loss, promote_after_ms, swap, plan, plan_seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, NULLIF($15, ''), NULLIF($16, ''), $17) RETURNING `+moveColumns,
 		req.MoveID, req.Kind, row.TopicID, row.Topic, row.Partition, row.Owner, target.ID, req.WorkflowID, req.RunID, req.RequestedBy, req.Reason, after.Version,
-		req.OnSourceLoss, req.PromoteAfter.Milliseconds(), req.swap)
+		req.OnSourceLoss, req.PromoteAfter.Milliseconds(), req.swap, req.Plan, req.PlanSeq)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -35,6 +35,9 @@ const (
 	CodeBrokerInUse      = "broker_in_use"
 	CodeNotDraining      = "broker_not_draining"
 	CodeTooFewBrokers    = "too_few_brokers"
+	CodeTooLittleRoom    = "too_little_room"
+	CodeQuarantined      = "quarantined_copies"
+	CodeRowDrifted       = "row_drifted"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).

@@ -25,23 +25,27 @@ type Snapshot struct {
 func (s *Store) ReadSnapshot(ctx context.Context) (*Snapshot, error) {
 	var snap Snapshot
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, "SELECT id FROM fleet").Scan(&snap.FleetID); err != nil {
-			return err
-		}
-		var err error
-		if snap.Brokers, err = collect[Broker](ctx, tx, "SELECT "+brokerColumns+" FROM brokers ORDER BY node_id"); err != nil {
-			return err
-		}
-		if snap.Topics, err = collect[Topic](ctx, tx, "SELECT "+topicColumns+" FROM topics ORDER BY name"); err != nil {
-			return err
-		}
-		snap.Assignments, err = collect[Assignment](ctx, tx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id ORDER BY t.name, a.partition")
-		return err
+		return readFleet(ctx, tx, &snap)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &snap, nil
+}
+
+func readFleet(ctx context.Context, tx pgx.Tx, snap *Snapshot) error {
+	if err := tx.QueryRow(ctx, "SELECT id FROM fleet").Scan(&snap.FleetID); err != nil {
+		return err
+	}
+	var err error
+	if snap.Brokers, err = collect[Broker](ctx, tx, "SELECT "+brokerColumns+" FROM brokers ORDER BY node_id"); err != nil {
+		return err
+	}
+	if snap.Topics, err = collect[Topic](ctx, tx, "SELECT "+topicColumns+" FROM topics ORDER BY name"); err != nil {
+		return err
+	}
+	snap.Assignments, err = collect[Assignment](ctx, tx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id ORDER BY t.name, a.partition")
+	return err
 }
 
 // ReadAssignment reads one row from the primary; nil when there is none. A read never proves the outcome of a write (R6)

@@ -10,9 +10,10 @@ import (
 type Retained struct {
 	Moves int64
 	Audit int64
+	Plans int64
 }
 
-// Retain deletes up to batch ended moves and up to batch lines of the audit that are older than their settings. It may
+// Retain deletes up to batch ended moves, lines of the audit and plans that are older than their settings. It may
 // run anywhere at any time, also twice at once; the caller repeats it while a batch comes out full.
 //
 // An ended move's row is the proof of R6, so age alone never deletes it. Kept whatever their age are:
@@ -42,7 +43,7 @@ func (s *Store) Retain(ctx context.Context, batch int) (Retained, error) {
 			}
 		}
 		switch setting.Key {
-		case SettingMovesRetention, SettingAuditRetention:
+		case SettingMovesRetention, SettingAuditRetention, SettingPlansRetention:
 			keep[setting.Key], _ = ParseRetention(setting.Value) // just checked
 		}
 	}
@@ -64,6 +65,13 @@ func (s *Store) Retain(ctx context.Context, batch int) (Retained, error) {
 			return done, fmt.Errorf("delete old lines of the audit: %w", err)
 		}
 		done.Audit = tag.RowsAffected()
+	}
+	if age := keep[SettingPlansRetention]; age > 0 {
+		tag, err := s.pool.Exec(ctx, `DELETE FROM plans WHERE id IN (SELECT id FROM plans WHERE made_at < now() - $1::interval ORDER BY made_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, age, batch)
+		if err != nil {
+			return done, fmt.Errorf("delete old plans: %w", err)
+		}
+		done.Plans = tag.RowsAffected()
 	}
 	return done, nil
 }

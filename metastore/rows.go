@@ -54,6 +54,8 @@ type Broker struct {
 	// PromoteFenceMS is the write fence (R2) that the process PromoteFenceProcess registered with; see Fence.
 	PromoteFenceMS      int64      `db:"promote_fence_ms" json:"promoteFenceMs,omitempty"`
 	PromoteFenceProcess *uuid.UUID `db:"promote_fence_process" json:"promoteFenceProcess,omitempty"`
+	// QuarantinedCopies hold records that exist nowhere else, as the broker last reported (R29, R30).
+	QuarantinedCopies int32 `db:"quarantined_copies" json:"quarantinedCopies,omitempty"`
 }
 
 // Fence is how long after its last successful primary read the broker's present process goes on acknowledging writes of a

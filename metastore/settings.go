@@ -2,6 +2,7 @@ package metastore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,6 +16,9 @@ import (
 const (
 	SettingMovesRetention = "retention.moves"
 	SettingAuditRetention = "retention.audit"
+	SettingPlansRetention = "retention.plans"
+	// SettingPaused keeps rebalances from starting moves and stops the copies of those they have started.
+	SettingPaused = "moves.paused"
 )
 
 // LeastMovesRetention is the least time an ended move's row is kept. The rows that prove something are kept whatever
@@ -43,6 +47,8 @@ var settingRules = []struct {
 }{
 	{SettingMovesRetention, "90d", "how long the rows of ended moves are kept; at least 7d, 0 keeps them for ever", retentionOf(LeastMovesRetention)},
 	{SettingAuditRetention, "365d", "how long lines of the audit are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
+	{SettingPlansRetention, "30d", "how long plans and the snapshots they were made of are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
+	{SettingPaused, "false", "true keeps every rebalance of the fleet from starting moves and stops the copies of those it has started", trueOrFalse},
 }
 
 // Settings lists every setting as it is in force.
@@ -132,4 +138,28 @@ func ParseRetention(text string) (time.Duration, error) {
 		return d, nil
 	}
 	return 0, fmt.Errorf("%q is not a time to keep something; write 90d, 36h, or 0 for ever", text)
+}
+
+func trueOrFalse(text string) (string, error) {
+	if text != "true" && text != "false" {
+		return "", fmt.Errorf("%q is neither true nor false", text)
+	}
+	return text, nil
+}
+
+// Pause says whether the moves of the fleet's rebalances are paused, by whom and why.
+type Pause struct {
+	Paused bool   `json:"paused"`
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Paused reads the fleet's pause.
+func (s *Store) Paused(ctx context.Context) (Pause, error) {
+	var p Pause
+	err := s.pool.QueryRow(ctx, "SELECT value #>> '{}' = 'true', set_by, reason FROM settings WHERE key = $1", SettingPaused).Scan(&p.Paused, &p.By, &p.Reason)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Pause{}, nil
+	}
+	return p, err
 }

@@ -44,8 +44,8 @@ func retain(ctx context.Context, store *metastore.Store, logger *slog.Logger) er
 		if err != nil {
 			return err
 		}
-		total.Moves, total.Audit = total.Moves+done.Moves, total.Audit+done.Audit
-		if done.Moves < retainBatch && done.Audit < retainBatch {
+		total.Moves, total.Audit, total.Plans = total.Moves+done.Moves, total.Audit+done.Audit, total.Plans+done.Plans
+		if done.Moves < retainBatch && done.Audit < retainBatch && done.Plans < retainBatch {
 			break
 		}
 		select {
@@ -54,8 +54,8 @@ func retain(ctx context.Context, store *metastore.Store, logger *slog.Logger) er
 		case <-time.After(retainPause):
 		}
 	}
-	if total.Moves+total.Audit > 0 {
-		logger.Info("old rows were deleted, as the settings say", "moves", total.Moves, "audit", total.Audit)
+	if total.Moves+total.Audit+total.Plans > 0 {
+		logger.Info("old rows were deleted, as the settings say", "moves", total.Moves, "audit", total.Audit, "plans", total.Plans)
 	}
 	return nil
 }

@@ -60,6 +60,8 @@ var Codes = map[string]Explanation{
 	"unknown_broker":         {"There is no broker by this id.", "Choose one that `portage cluster members` lists."},
 	"broker_in_use":          {"The broker still owns partitions, is the target of a move, or has another role.", "Move what it has away, let its moves end, and remove it then."},
 	"broker_not_draining":    {"Partitions may still come to the broker.", "Mark it with `portage broker drain`, move what it has away, and remove it then."},
+	"quarantined_copies":     {"The broker has copies in quarantine, whose records are nowhere else.", "Look at them with `portage quarantine list`, export or purge them, and remove the broker then."},
+	"row_drifted":            {"The partition is not as it was when its move was planned.", "Plan again; a rebalance without approval does so by itself."},
 	"too_few_brokers":        {"Too few brokers would be left to take partitions.", "Add a broker, or say with --min-brokers how many must stay."},
 	"unknown_move":           {"There is no move by this id.", "Choose one that `portage cluster moves --all` lists."},
 	"internal_topic":         {"Internal topics never move.", "Nothing: this is not possible."},

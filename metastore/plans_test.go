@@ -1,0 +1,147 @@
+package metastore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"portage/metastore"
+)
+
+func TestPlansAreKeptOnceAndFoundByHash(t *testing.T) {
+	f := newFixture(t)
+	for _, body := range []string{"first", "second"} { // the reply may be lost
+		if err := f.SavePlan(t.Context(), metastore.Plan{ID: "p", Rebalance: "r", Hash: "0123456789abcdef", Actions: 2, Body: []byte(body), Snapshot: []byte("snapshot"), RequestedBy: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.ApprovePlan(t.Context(), "p", "one", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ApprovePlan(t.Context(), "p", "two", ""); err != nil {
+		t.Fatal(err)
+	}
+	p, err := f.FindPlanByHash(t.Context(), "01234567")
+	if err != nil || p == nil || p.ID != "p" || string(p.Body) != "first" || *p.ApprovedBy != "one" {
+		t.Fatalf("found %+v, %v", p, err)
+	}
+	if p, err := f.FindPlanByHash(t.Context(), "0"); p != nil || err != nil {
+		t.Errorf("one character found %+v, %v", p, err)
+	}
+	if s, err := f.PlanSnapshot(t.Context(), "p"); err != nil || string(s) != "snapshot" {
+		t.Errorf("the snapshot is %q, %v", s, err)
+	}
+	ends := []metastore.ActionEnd{{Seq: 1, Topic: "orders", Partition: 1, State: "failed", Code: "disk_full", Reason: "why"}}
+	for range 2 {
+		if err := f.RecordActions(t.Context(), "p", ends); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := f.PlanActions(t.Context(), "p"); err != nil || len(got) != 1 || got[0] != ends[0] {
+		t.Errorf("the ends are %+v, %v", got, err)
+	}
+	f.exec("UPDATE plans SET made_at = now() - interval '31 days'")
+	if done := f.retain(); done.Plans != 1 {
+		t.Errorf("retention did %+v", done)
+	}
+	if p, err := f.FindPlan(t.Context(), "p"); p != nil || err != nil {
+		t.Errorf("an old plan is still there: %+v, %v", p, err)
+	}
+}
+
+// A claim names the action it carries out, and is refused once the row is not what the plan was made of.
+func TestAClaimHoldsToWhatWasPlanned(t *testing.T) {
+	f := newFixture(t)
+	if err := f.SavePlan(t.Context(), metastore.Plan{ID: "p", Rebalance: "r", Hash: "h", Body: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(id string, expect metastore.ExpectedRow) error {
+		r := f.claimRequest(id, "b2")
+		r.Plan, r.PlanSeq, r.Expect = "p", 3, &expect
+		_, _, err := f.ClaimMove(t.Context(), r)
+		return err
+	}
+	row := f.row()
+	for n, e := range []metastore.ExpectedRow{{TopicID: uuid.New()}, {Owner: "b3"}, {Version: row.Version + 1}} {
+		f.refused(metastore.CodeRowDrifted, func() error { return claim(fmt.Sprint("drifted", n), e) })
+	}
+	for range 2 { // a repeat finds its own claim, whose version is the next
+		if err := claim("m", metastore.ExpectedRow{TopicID: row.TopicID, Owner: row.Owner, Version: row.Version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.CommitOwner(t.Context(), f.evidence("m", f.row())); err != nil {
+		t.Fatal(err)
+	}
+	if moves, err := f.RebalanceMoves(t.Context(), "r"); err != nil || len(moves) != 1 || moves[0].ID != "m" {
+		t.Errorf("the rebalance moved %+v, %v", moves, err)
+	}
+}
+
+func TestLoadSamplesSurviveAndAreTakenOnce(t *testing.T) {
+	f := newFixture(t)
+	b1 := f.brokers["b1"]
+	beat := func(produced int64) {
+		t.Helper()
+		if _, err := f.Heartbeat(t.Context(), metastore.HeartbeatReport{Broker: "b1", Process: b1.Process, Storage: b1.Storage, DiskTotalBytes: 10, DiskFreeBytes: 5,
+			Loads: []metastore.Load{{TopicID: f.topic.ID, Partition: 0, DiskBytes: 7, ProducedBytes: produced, ConsumedBytes: 3}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range int64(5) {
+		beat(n)
+		if taken, err := f.SampleLoads(t.Context(), time.Minute, 3); !taken || err != nil {
+			t.Fatal(taken, err)
+		}
+		if taken, err := f.SampleLoads(t.Context(), time.Minute, 3); taken || err != nil {
+			t.Fatalf("a second worker took the pass too: %v, %v", taken, err)
+		}
+		f.exec("UPDATE load_samples SET at = at - interval '1 minute'")
+	}
+	var produced []int64
+	if err := f.LoadSamples(t.Context(), 60, func(p metastore.LoadPass) error {
+		if len(p.Samples) != 1 || p.Samples[0].Process != b1.Process || p.Samples[0].Disk != 7 || p.Samples[0].TopicID != f.topic.ID {
+			t.Errorf("a pass is %+v", p)
+		}
+		produced = append(produced, p.Samples[0].Produced)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(produced) != 3 || produced[0] != 2 || produced[2] != 4 {
+		t.Errorf("the passes saw %v", produced)
+	}
+}
+
+func TestThePauseOfTheFleetNamesWhoAndWhy(t *testing.T) {
+	f := newFixture(t)
+	if p, err := f.Paused(t.Context()); p.Paused || err != nil {
+		t.Errorf("by default: %+v, %v", p, err)
+	}
+	if _, err := f.SetSetting(t.Context(), metastore.SettingPaused, "true", "ops", "backup"); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := f.Paused(t.Context()); err != nil || p != (metastore.Pause{Paused: true, By: "ops", Reason: "backup"}) {
+		t.Errorf("paused: %+v, %v", p, err)
+	}
+}
+
+func TestAReadOfTheFleetHasAllAPlanIsMadeOf(t *testing.T) {
+	f := newFixture(t)
+	f.exec(`UPDATE brokers SET capacity = '{"weight": 2}' WHERE id = 'b2'`)
+	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1"), metastore.BrokerSubject("b1")}, time.Hour, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1")}, time.Minute, "moved again"); err != nil {
+		t.Fatal(err)
+	}
+	v, err := f.ReadFleet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Capacities["b2"].Weight != 2 || len(v.Capacities) != 1 || len(v.Cooldowns) != 1 || v.Cooldowns[0].Until.Before(v.At.Add(59*time.Minute)) || len(v.Assignments) != 2 {
+		t.Errorf("the fleet is %+v", v)
+	}
+}
