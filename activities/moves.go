@@ -169,6 +169,11 @@ func (m *Moves) Ensure(ctx context.Context, args protocol.StepArgs) (protocol.Co
 		}
 		answer, err := m.Agents.Ensure(ctx, target.ControlURL, control.EnsureRequest{Order: m.order(ctx, args, control.PhaseEnsure), SourceURL: source.ControlURL,
 			Source: source.ID, LimitPerSec: float64(args.Input.Limit)})
+		if err != nil {
+			if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
+				return answer, lost // what it waits for may be a topic that was deleted
+			}
+		}
 		if control.CodeOf(err) == control.CodeNoRoom && args.Attempt > 1 {
 			err = control.Errorf(control.CodeDiskFull, "%v", err) // there was room when the move began: waited for
 		}
@@ -202,10 +207,12 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 				return status, errWorkerStopping()
 			default:
 			}
-			if status.State == control.CopyWaiting && status.Blocked == control.CodeSourceAway {
+			if status.State == control.CopyWaiting {
 				if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
 					return status, lost
 				}
+			}
+			if status.State == control.CopyWaiting && status.Blocked == control.CodeSourceAway {
 				if lost := m.lost(ctx, &quiet, args); lost != nil {
 					return status, lost
 				}
@@ -221,6 +228,9 @@ func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.Copy
 		case status.State == control.CopyIdle:
 			return status, errors.New("the destination was restarted during the copy")
 		case status.Error != nil:
+			if lost := m.stillClaimed(ctx, args.Claim); lost != nil {
+				return status, lost
+			}
 			return status, status.Error
 		}
 		return status, nil

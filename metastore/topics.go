@@ -46,7 +46,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (*Topic, error) {
 	}
 	checked := errors.New("checked only")
 	err := s.guarded(ctx, "CreateTopic", func(ctx context.Context, tx pgx.Tx) error {
-		owners, err := s.placement(ctx, tx, n)
+		owners, err := s.placement(ctx, tx, 0, n)
 		if err != nil {
 			return err
 		}
@@ -62,8 +62,7 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (*Topic, error) {
 			return checked
 		}
 		for number, owner := range owners {
-			if _, err := tx.Exec(ctx, `INSERT INTO assignments (topic_id, partition, owner, owner_storage) VALUES ($1, $2, $3, $4)`,
-				topic.ID, number, owner.ID, owner.StorageInstance); err != nil {
+			if err := addRow(ctx, tx, topic.ID, int32(number), owner); err != nil {
 				return err
 			}
 		}
@@ -78,8 +77,8 @@ func (s *Store) CreateTopic(ctx context.Context, n NewTopic) (*Topic, error) {
 	return topic, nil
 }
 
-// placement chooses an owner for each partition: the given one, else the candidate that owns least.
-func (s *Store) placement(ctx context.Context, tx pgx.Tx, n NewTopic) ([]Broker, error) {
+// placement chooses an owner for each partition from first on: the given one, else the candidate that owns least.
+func (s *Store) placement(ctx context.Context, tx pgx.Tx, first int32, n NewTopic) ([]Broker, error) {
 	rows, err := tx.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE NOT removed AND NOT draining ORDER BY id FOR SHARE")
 	if err != nil {
 		return nil, err
@@ -109,8 +108,8 @@ func (s *Store) placement(ctx context.Context, tx pgx.Tx, n NewTopic) ([]Broker,
 		}
 	}
 	owners := make([]Broker, n.Partitions)
-	for number := range owners {
-		if placed, ok := n.Placement[int32(number)]; ok {
+	for number := first; number < n.Partitions; number++ {
+		if placed, ok := n.Placement[number]; ok {
 			b, known := byID[placed]
 			if !known {
 				return nil, &Refused{Code: CodeUnknownBroker, Reason: fmt.Sprintf("broker %q can take no partition: it is not registered, draining or removed", placed)}

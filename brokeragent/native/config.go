@@ -24,6 +24,7 @@ type Rows interface {
 	DeletedTopics(ctx context.Context, ids []uuid.UUID) ([]metastore.DeletedTopic, error)
 	ReadLoads(ctx context.Context, broker string, storage uuid.UUID) ([]metastore.Load, error)
 	CreateTopic(ctx context.Context, n metastore.NewTopic) (*metastore.Topic, error)
+	AddPartitions(ctx context.Context, m metastore.MorePartitions) (uuid.UUID, error)
 	DeleteTopic(ctx context.Context, name string, id uuid.UUID, by string) error
 }
 

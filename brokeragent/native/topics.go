@@ -40,6 +40,12 @@ func (b *Broker) placement(req wire.CreateTopicRequest) (int32, map[int32]string
 		}
 		return req.Partitions, nil, nil
 	}
+	placement, err := b.placementByNode(0, req.Assignment)
+	return int32(len(placement)), placement, err
+}
+
+// placementByNode names the owners of the partitions from first on.
+func (b *Broker) placementByNode(first int32, assignment map[int32][]int32) (map[int32]string, error) {
 	byNode := map[int32]string{}
 	b.mu.RLock()
 	for id, broker := range b.brokers {
@@ -47,14 +53,38 @@ func (b *Broker) placement(req wire.CreateTopicRequest) (int32, map[int32]string
 	}
 	b.mu.RUnlock()
 	placement := map[int32]string{}
-	for number := range int32(len(req.Assignment)) {
-		nodes := req.Assignment[number]
+	for number := first; number < first+int32(len(assignment)); number++ {
+		nodes := assignment[number]
 		if len(nodes) != 1 || byNode[nodes[0]] == "" {
-			return 0, nil, fmt.Errorf("partition %d must name exactly one known broker", number)
+			return nil, fmt.Errorf("partition %d must name exactly one known broker", number)
 		}
 		placement[number] = byNode[nodes[0]]
 	}
-	return int32(len(placement)), placement, nil
+	return placement, nil
+}
+
+// AddPartitions implements wire.Broker.
+func (b *Broker) AddPartitions(ctx context.Context, req wire.AddPartitionsRequest) (int16, string) {
+	known := b.Routing().Topics[req.Topic]
+	if known == nil {
+		return kerr.UnknownTopicOrPartition.Code, fmt.Sprintf("there is no topic %q", req.Topic)
+	}
+	placement, err := b.placementByNode(int32(len(known.Partitions)), req.Assignment)
+	if err != nil {
+		return kerr.InvalidReplicaAssignment.Code, err.Error()
+	}
+	_, err = b.cfg.Rows.AddPartitions(ctx, metastore.MorePartitions{Topic: req.Topic, Total: req.Total, Candidates: b.aliveBrokers(), Placement: placement,
+		By: "kafka client at " + b.cfg.BrokerID, CheckOnly: req.ValidateOnly})
+	if _, refused := metastore.RefusedWith(err, metastore.CodeTopicExists, metastore.CodeInvalidTopic); refused {
+		return kerr.InvalidPartitions.Code, err.Error()
+	}
+	if err != nil {
+		return topicError(err)
+	}
+	if !req.ValidateOnly {
+		b.RowsChanged(ctx, metastore.Change{All: true})
+	}
+	return 0, ""
 }
 
 // DeleteTopic implements wire.Broker.

@@ -86,9 +86,9 @@ func run(m *testing.M) (code int, err error) {
 
 // notOfAMove are guarded writes and control calls that no participant of a move makes: operators and clients do, through
 // their own tests.
-var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController", "ReplaceStorage",
-	"PurgeTrash", "SetLimit", "Rows", "RemoveBroker",
-	"PromoteCopy", "Retained", "HoldTrash", "PurgeQuarantine", "ExportQuarantine"}
+var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController",
+	"ReplaceStorage", "PurgeTrash", "SetLimit", "Rows", "RemoveBroker", "PromoteCopy", "Retained", "HoldTrash", "PurgeQuarantine", "ExportQuarantine",
+	"AddPartitions"}
 
 var (
 	pointCall   = regexp.MustCompile(`faults\.Point\("([^"]+)"\)`)

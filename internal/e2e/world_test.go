@@ -103,8 +103,12 @@ func (w *world) await(what string, met func() (missing string)) {
 	w.t.Helper()
 	var missing string
 	for {
-		if missing = met(); missing == "" {
+		now := met()
+		if now == "" {
 			return
+		}
+		if missing == "" || w.ctx.Err() == nil {
+			missing = now // what is said once the time is over is only that it is over
 		}
 		select {
 		case <-w.ctx.Done():
@@ -175,6 +179,14 @@ func (w *world) end(run client.WorkflowRun) (protocol.MoveResult, error) {
 		var result protocol.MoveResult
 		err := run.Get(w.ctx, &result)
 		var away *serviceerror.Unavailable
+		if w.ctx.Err() != nil {
+			value, _ := w.Client.QueryWorkflow(context.Background(), run.GetID(), run.GetRunID(), protocol.QueryStatus)
+			var status protocol.Status
+			if value != nil {
+				_ = value.Get(&status)
+			}
+			w.t.Fatalf("the move did not end: %v; it is %+v", err, status)
+		}
 		if !errors.As(err, &away) {
 			return result, err
 		}

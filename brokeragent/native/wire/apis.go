@@ -36,6 +36,7 @@ func supportedAPIs() map[int16]api {
 		{20, 1, 6, handleDeleteTopics},
 		{22, 0, 4, handleInitProducerID},
 		{23, 2, 4, handleOffsetForLeaderEpoch},
+		{37, 0, 3, handleCreatePartitions},
 		{60, 0, 1, handleDescribeCluster},
 	} {
 		table[a.key] = a

@@ -38,6 +38,8 @@ type Broker interface {
 
 	// CreateTopic creates a topic in the metastore; validateOnly checks alone. A zero code is success.
 	CreateTopic(ctx context.Context, req CreateTopicRequest) CreateTopicAnswer
+	// AddPartitions raises the number of a topic's partitions; a zero code is success.
+	AddPartitions(ctx context.Context, req AddPartitionsRequest) (code int16, message string)
 	// DeleteTopic deletes by name, or by id when name is empty.
 	DeleteTopic(ctx context.Context, name string, id uuid.UUID) (code int16, message string)
 }

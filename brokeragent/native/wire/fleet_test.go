@@ -434,6 +434,24 @@ func (n *node) CreateTopic(_ context.Context, req CreateTopicRequest) CreateTopi
 	return CreateTopicAnswer{ID: topic.ID, Partitions: int32(partitions), ReplicationFactor: 1}
 }
 
+func (n *node) AddPartitions(_ context.Context, req AddPartitionsRequest) (int16, string) {
+	if req.ValidateOnly {
+		return 0, ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r := *n.routing
+	r.Topics, r.TopicIDs = maps.Clone(r.Topics), maps.Clone(r.TopicIDs)
+	topic := *r.Topics[req.Topic]
+	topic.Partitions = slices.Clone(topic.Partitions)
+	for int32(len(topic.Partitions)) < req.Total {
+		topic.Partitions = append(topic.Partitions, PartitionRoute{Partition: int32(len(topic.Partitions)), Leader: n.id})
+	}
+	r.Topics[topic.Name], r.TopicIDs[topic.ID] = &topic, &topic
+	n.routing = &r
+	return 0, ""
+}
+
 func (n *node) DeleteTopic(_ context.Context, name string, id uuid.UUID) (int16, string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -371,3 +371,37 @@ func TestTopicsAreCreatedAndDeleted(t *testing.T) {
 		t.Errorf("delete by id: %+v", resp)
 	}
 }
+
+func TestPartitionsAreAdded(t *testing.T) {
+	f := newFleet(t)
+	n := f.start(Options{})
+	f.createTopic("orders", 2, n.id)
+	adm := kadm.NewClient(client(t, n))
+	ctx := within(t, 10*time.Second)
+	if answers, err := adm.ValidateUpdatePartitions(ctx, 5, "orders"); err != nil || answers.Error() != nil {
+		t.Errorf("only checked: %v, %v", err, answers.Error())
+	}
+	if have := len(n.Routing().Topics["orders"].Partitions); have != 2 {
+		t.Errorf("a check left %d partitions", have)
+	}
+	if answers, err := adm.CreatePartitions(ctx, 3, "orders"); err != nil || answers.Error() != nil {
+		t.Errorf("add: %v, %v", err, answers.Error())
+	}
+	if have := len(n.Routing().Topics["orders"].Partitions); have != 5 {
+		t.Errorf("there are %d partitions", have)
+	}
+	for topic, want := range map[string]*kerr.Error{"orders": kerr.InvalidPartitions, "bills": kerr.UnknownTopicOrPartition} {
+		req := kmsg.NewPtrCreatePartitionsRequest()
+		req.Version = 3
+		req.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: topic, Count: 5}}
+		if got := roundTrip(t, n, req).(*kmsg.CreatePartitionsResponse).Topics[0]; got.ErrorCode != want.Code {
+			t.Errorf("%s: %+v, want %v", topic, got, want)
+		}
+	}
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	req.Version = 3
+	req.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "orders", Count: 7, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{n.id}}}}}
+	if got := roundTrip(t, n, req).(*kmsg.CreatePartitionsResponse).Topics[0]; got.ErrorCode != kerr.InvalidReplicaAssignment.Code {
+		t.Errorf("an assignment of one of two: %+v", got)
+	}
+}
