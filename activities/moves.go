@@ -78,7 +78,8 @@ func (m *Moves) Facts(ctx context.Context, topic string, partition int32, to str
 		status, err = m.Agents.Status(ask, target.ControlURL) // one lost answer is not silence
 	}
 	if err == nil {
-		f.TargetAlive, f.TargetRoomBytes = true, status.DiskFreeBytes-status.ReservedBytes
+		// Former copies make room before a copy is refused for want of it; how many of them may go, only their owners know.
+		f.TargetAlive, f.TargetRoomBytes = true, status.DiskFreeBytes-status.ReservedBytes+status.TrashBytes
 	}
 	if owner, err := m.Store.FindBroker(ctx, row.Owner); err == nil && owner != nil {
 		if p, err := m.Agents.Partition(ask, owner.ControlURL, row.TopicID, partition); err == nil {
@@ -94,23 +95,35 @@ func (m *Moves) Facts(ctx context.Context, topic string, partition int32, to str
 // The worker dies after the write, or its reply is lost: the repeat finds its own claim. Postgres dies: waited for.
 func (m *Moves) Claim(ctx context.Context, args protocol.ClaimArgs) (protocol.Claim, error) {
 	info := activity.GetInfo(ctx)
-	in := args.Input
-	return patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (protocol.Claim, error) {
-		claim, err := m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
-		if holder, ok := metastore.RefusedWith(err, metastore.CodeAlreadyMoving); ok && holder.Move != nil {
-			released, releaseErr := m.releaseOrphan(ctx, holder.Move)
-			if releaseErr != nil {
-				return claim, releaseErr
-			}
-			if released {
-				return m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
-			}
-		}
-		if _, ended := metastore.RefusedWith(err, metastore.CodeMoveEnded, metastore.CodeRowMoved); ended {
-			return claim, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", in.Topic, *in.Partition))
-		}
-		return claim, err
+	return claiming(ctx, m, fmt.Sprintf("%s/%d", args.Input.Topic, *args.Input.Partition), func(ctx context.Context) (protocol.Claim, error) {
+		return m.claimOnce(ctx, args, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
 	})
+}
+
+// claiming repeats a claim until it is made or refused, and releases what closed workflow runs left in its way.
+func claiming[C any](ctx context.Context, m *Moves, what string, once func(context.Context) (C, error)) (C, error) {
+	return patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (C, error) {
+		for {
+			claim, err := once(ctx)
+			if holder, ok := metastore.RefusedWith(err, metastore.CodeAlreadyMoving); ok && holder.Move != nil {
+				released, releaseErr := m.releaseOrphan(ctx, holder.Move)
+				if releaseErr != nil {
+					return claim, releaseErr
+				}
+				if released {
+					continue
+				}
+			}
+			if _, ended := metastore.RefusedWith(err, metastore.CodeMoveEnded, metastore.CodeRowMoved); ended {
+				return claim, lostClaim(what)
+			}
+			return claim, err
+		}
+	})
+}
+
+func lostClaim(what string) error {
+	return moveLost(fmt.Sprintf("the claim on %s was ended by another hand", what))
 }
 
 func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
@@ -134,10 +147,15 @@ func (m *Moves) objections(ctx context.Context, args protocol.ClaimArgs) error {
 	if err != nil {
 		return &metastore.Unknown{Write: "reading the move's facts", Cause: err}
 	}
-	for _, o := range planner.CheckMove(facts) {
+	return objection(planner.CheckMove(facts), args.Attempt)
+}
+
+// objection is the first that stands against a claim.
+func objection(against []planner.Objection, attempt int) error {
+	for _, o := range against {
 		switch {
 		case o.Code == metastore.CodeAlreadyMoving: // the claim itself knows whose it is
-		case o.Code == planner.CodeBrokerDead && args.Attempt > 1:
+		case o.Code == planner.CodeBrokerDead && attempt > 1:
 			return control.Errorf(destinationAway, "%s", o.Reason) // it was there when the move began: waited for
 		default:
 			return refused(o.Code, o.Reason)
@@ -148,20 +166,25 @@ func (m *Moves) objections(ctx context.Context, args protocol.ClaimArgs) error {
 
 func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflowID, runID string) (protocol.Claim, error) {
 	in := args.Input
-	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: "move", Topic: in.Topic, Partition: *in.Partition, To: in.To,
+	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: metastore.KindMove, Topic: in.Topic, Partition: *in.Partition, To: in.To,
 		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason,
 		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor()})
 	if err != nil {
 		return protocol.Claim{}, err
 	}
-	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: row.Owner, To: in.To,
-		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: m.ControllerEpoch, ControllerID: m.ControllerID}, nil
+	return m.claimOf(row, move), nil
+}
+
+func (m *Moves) claimOf(row *metastore.Assignment, move *metastore.Move) protocol.Claim {
+	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: move.FromBroker, To: move.ToBroker,
+		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: m.ControllerEpoch, ControllerID: m.ControllerID}
 }
 
 // Ensure makes the destination ready: vacant, with room, its staging open, a former copy adopted where digests match.
 //
 // The destination dies: waited for. Its reply is lost: repeated.
 func (m *Moves) Ensure(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
+	ctx = telling(ctx, args.Claim.MoveID)
 	answer, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (control.EnsureAnswer, error) {
 		source, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
@@ -190,6 +213,7 @@ const copyPoll = time.Second
 // The worker dies: the destination copies on, the next attempt joins it. The destination dies: its staging is on disk,
 // the copy is started again and resumes by digest. The source dies: the destination waits for it, visibly.
 func (m *Moves) Copy(ctx context.Context, args protocol.StepArgs) (protocol.CopyResult, error) {
+	ctx = telling(ctx, args.Claim.MoveID)
 	teller := newTeller(m, ctx)
 	var quiet silence
 	status, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (control.SessionStatus, error) {
@@ -260,7 +284,7 @@ func (m *Moves) stillClaimed(ctx context.Context, c protocol.Claim) error {
 		return nil // not known is not lost
 	}
 	if row == nil || row.Moving() != c.MoveID {
-		return moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", c.Topic, c.Partition))
+		return lostClaim(fmt.Sprintf("%s/%d", c.Topic, c.Partition))
 	}
 	return nil
 }
@@ -275,38 +299,67 @@ func (m *Moves) Cutover(ctx context.Context, args protocol.CutoverArgs) (protoco
 	var quiet silence
 	return patiently(ctx, m, protocol.CodeParticipantUnreachable, func(ctx context.Context) (protocol.Evidence, error) {
 		var e protocol.Evidence
-		row, err := m.Store.ReadAssignment(ctx, args.Claim.TopicID, args.Claim.Partition)
-		if err != nil {
-			return e, &metastore.Unknown{Write: "reading the row before the freeze", Cause: err}
-		}
-		if row == nil || row.Moving() != args.Claim.MoveID {
-			return e, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", args.Claim.Topic, args.Claim.Partition))
-		}
-		source, target, err := m.brokers(ctx, args.Claim)
+		c, err := m.beginCutover(ctx, args)
 		if err != nil {
 			return e, err
 		}
-		order := m.order(ctx, args.StepArgs, control.PhaseCutover)
 		faults.Point("cutover.before")
-		frozen, err := m.Agents.Freeze(ctx, source.ControlURL, control.FreezeRequest{Order: order, Version: row.Version, ExpectedFreeze: args.ExpectedFreeze, Force: args.Input.Force})
-		if control.CodeOf(err) == control.CodeRowMoved {
-			return e, errChanged // the row changed since it was read (a restarted source opened): read it again
-		}
-		if err != nil {
+		if err := c.freeze(ctx, m.Agents); err != nil {
 			return e, m.orLost(ctx, &quiet, args.StepArgs, err)
 		}
 		faults.Point("cutover.frozen")
-		drained, err := m.Agents.Drain(ctx, target.ControlURL, control.DrainRequest{Order: order, SourceURL: source.ControlURL, Freeze: frozen})
-		if code := control.CodeOf(err); code == control.CodeRowMoved || code == control.CodeNotFrozen {
-			return e, errChanged
-		}
-		if err != nil {
+		if e, err = c.drain(ctx, m.Agents); err != nil {
 			return e, m.orLost(ctx, &quiet, args.StepArgs, err)
 		}
 		faults.Point("cutover.after")
-		return protocol.Evidence{Version: frozen.Version, FrozenEnd: frozen.FrozenEnd, InstalledEnd: drained.InstalledEnd, InstalledVersion: drained.Version,
-			Storage: drained.Storage, TailBytes: drained.TailBytes, Groups: drained.Groups, Producers: drained.Producers}, nil
+		return e, nil
 	})
+}
+
+// cutover is the way of one partition through freeze and drain.
+type cutover struct {
+	args           protocol.CutoverArgs
+	order          control.Order
+	version        int64 // of the row before the freeze
+	source, target *metastore.Broker
+	frozen         control.FreezeAnswer
+}
+
+// beginCutover reads what the freeze must name. It is the round trip to Postgres without which no freeze could end (R22).
+func (m *Moves) beginCutover(ctx context.Context, args protocol.CutoverArgs) (*cutover, error) {
+	c := cutover{args: args, order: m.order(ctx, args.StepArgs, control.PhaseCutover)}
+	row, err := m.Store.ReadAssignment(ctx, args.Claim.TopicID, args.Claim.Partition)
+	if err != nil {
+		return nil, &metastore.Unknown{Write: "reading the row before the freeze", Cause: err}
+	}
+	if row == nil || row.Moving() != args.Claim.MoveID {
+		return nil, lostClaim(fmt.Sprintf("%s/%d", args.Claim.Topic, args.Claim.Partition))
+	}
+	c.version = row.Version
+	c.source, c.target, err = m.brokers(ctx, args.Claim)
+	return &c, err
+}
+
+// freeze freezes the source; a repeat is answered with the same freeze.
+func (c *cutover) freeze(ctx context.Context, agents *control.Client) (err error) {
+	c.frozen, err = agents.Freeze(ctx, c.source.ControlURL, control.FreezeRequest{Order: c.order, Version: c.version, ExpectedFreeze: c.args.ExpectedFreeze, Force: c.args.Input.Force})
+	if control.CodeOf(err) == control.CodeRowMoved {
+		return errChanged // the row changed since it was read (a restarted source opened): read it again
+	}
+	return err
+}
+
+// drain takes the tail of the frozen source to the destination, which installs the copy.
+func (c *cutover) drain(ctx context.Context, agents *control.Client) (e protocol.Evidence, err error) {
+	drained, err := agents.Drain(ctx, c.target.ControlURL, control.DrainRequest{Order: c.order, SourceURL: c.source.ControlURL, Freeze: c.frozen})
+	if code := control.CodeOf(err); code == control.CodeRowMoved || code == control.CodeNotFrozen {
+		return e, errChanged
+	}
+	if err != nil {
+		return e, err
+	}
+	return protocol.Evidence{Version: c.frozen.Version, FrozenEnd: c.frozen.FrozenEnd, InstalledEnd: drained.InstalledEnd, InstalledVersion: drained.Version,
+		Storage: drained.Storage, TailBytes: drained.TailBytes, Groups: drained.Groups, Producers: drained.Producers}, nil
 }
 
 var errChanged = errors.New("the row changed under the cutover")
@@ -320,15 +373,8 @@ func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, er
 	c, e := args.Claim, args.Evidence
 	_, err := patiently(ctx, m, protocol.CodeMetastoreUnreachable, func(ctx context.Context) (struct{}, error) {
 		faults.Point("commit.before")
-		_, err := m.Store.CommitOwner(ctx, metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
-			Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion})
-		if _, wait := metastore.RefusedWith(err, metastore.CodeMetastoreRestored, metastore.CodeMetastoreOlder); wait {
-			return struct{}{}, err
-		}
-		if r, ok := metastore.RefusedWith(err); ok {
-			return struct{}{}, moveLost(r.Reason)
-		}
-		return struct{}{}, err
+		_, err := m.Store.CommitOwner(ctx, commitOf(c, e))
+		return struct{}{}, orSettled(err)
 	})
 	if err != nil {
 		return 0, err
@@ -337,11 +383,29 @@ func (m *Moves) Commit(ctx context.Context, args protocol.CommitArgs) (int32, er
 	return c.Epoch + 1, nil // this move's own; the row may have moved on, or be gone with its topic
 }
 
+func commitOf(c protocol.Claim, e protocol.Evidence) metastore.Commit {
+	return metastore.Commit{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
+		Version: e.Version, ToStorage: e.Storage, FrozenEnd: e.FrozenEnd, InstalledEnd: e.InstalledEnd, InstalledVersion: e.InstalledVersion}
+}
+
+// orSettled turns the refusal of a commit into the end of its claim: it was surely not done. A row that waits for
+// `portage reconcile` is waited for.
+func orSettled(err error) error {
+	if _, wait := metastore.RefusedWith(err, metastore.CodeMetastoreRestored, metastore.CodeMetastoreOlder); wait {
+		return err
+	}
+	if r, ok := metastore.RefusedWith(err); ok {
+		return moveLost(r.Reason)
+	}
+	return err
+}
+
 // Finish waits until the destination is open and the source has handed its clients over, and records how it went.
 //
 // The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly. The
 // worker dies, or a reply is lost: asked again; the source may have forgotten the frozen time by then, nothing else.
 func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.FinishResult, error) {
+	ctx = telling(ctx, args.Claim.MoveID)
 	_, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (struct{}, error) {
 		_, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {

@@ -90,6 +90,7 @@ func beat(ctx context.Context) (stop func()) {
 type teller struct {
 	moves     *Moves
 	key       activityKey
+	moveID    string
 	blocked   string
 	reason    string
 	lastTenth int64
@@ -98,12 +99,20 @@ type teller struct {
 }
 
 func newTeller(m *Moves, ctx context.Context) *teller {
-	return &teller{moves: m, key: keyOf(ctx), lastTold: time.Now()}
+	moveID, _ := ctx.Value(tellingKey{}).(string)
+	return &teller{moves: m, key: keyOf(ctx), moveID: moveID, lastTold: time.Now()}
+}
+
+type tellingKey struct{}
+
+// telling names the move whose progress is told from here on: a swap has two at once.
+func telling(ctx context.Context, moveID string) context.Context {
+	return context.WithValue(ctx, tellingKey{}, moveID)
 }
 
 // tell reports a copy's progress: the heartbeat each time, the workflow when a tenth was passed or the blocking changed.
 func (t *teller) tell(ctx context.Context, s control.SessionStatus) {
-	p := protocol.Progress{BytesDone: s.BytesDone, BytesTotal: s.BytesTotal, BytesPerSec: s.BytesPerSec, Blocked: s.Blocked, BlockedReason: s.BlockedReason}
+	p := protocol.Progress{MoveID: t.moveID, BytesDone: s.BytesDone, BytesTotal: s.BytesTotal, BytesPerSec: s.BytesPerSec, Blocked: s.Blocked, BlockedReason: s.BlockedReason}
 	setProgress(t.key, p)
 	if s.Blocked != "" && s.Blocked != t.blocked {
 		if t.waiting.IsZero() {
@@ -144,6 +153,7 @@ func (t *teller) clear(ctx context.Context) {
 // send is best effort: what people see must not hold up a move.
 func (t *teller) send(ctx context.Context, p protocol.Progress) {
 	t.blocked, t.reason, t.lastTold = p.Blocked, p.BlockedReason, time.Now()
+	p.MoveID = t.moveID
 	if t.moves.Temporal == nil {
 		return
 	}

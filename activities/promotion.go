@@ -36,6 +36,9 @@ func (s *silence) blind() { s.since = time.Time{} }
 
 // lost reports that the source is to be taken for gone: silent for promoteAfter, and its agent does not answer here.
 func (m *Moves) lost(ctx context.Context, s *silence, args protocol.StepArgs) error {
+	if args.PartOfSwap {
+		return nil // never promoted (R32), so there is nothing to do but to wait
+	}
 	source, err := m.Store.FindBroker(ctx, args.Claim.From)
 	if err != nil || source == nil {
 		s.blind()
@@ -86,7 +89,7 @@ func (m *Moves) lookAtLoss(ctx context.Context, args protocol.WatchArgs) (loss p
 		return loss, false, &metastore.Unknown{Write: "reading the row", Cause: err}
 	}
 	if row == nil || row.Moving() != args.Claim.MoveID {
-		return loss, false, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", args.Claim.Topic, args.Claim.Partition))
+		return loss, false, lostClaim(fmt.Sprintf("%s/%d", args.Claim.Topic, args.Claim.Partition))
 	}
 	source, target, err := m.brokers(ctx, args.Claim)
 	if err != nil {
@@ -164,7 +167,7 @@ func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protoco
 			return none, &metastore.Unknown{Write: "reading the row before the promotion", Cause: err}
 		}
 		if row == nil || row.Moving() != c.MoveID {
-			return none, moveLost(fmt.Sprintf("the claim on %s/%d was ended by another hand", c.Topic, c.Partition))
+			return none, lostClaim(fmt.Sprintf("%s/%d", c.Topic, c.Partition))
 		}
 		_, target, err := m.brokers(ctx, c)
 		if err != nil {

@@ -29,6 +29,22 @@ func (a *Agent) roomForCopies(ctx context.Context) error {
 		a.cfg.BrokerID, a.freeBytes()>>20, a.cfg.DiskFloorBytes>>20)
 }
 
+// roomFor is the room for one more copy beside those in flight. Before it is less than needed, former copies whose owners
+// prove that they are not needed go, as in roomForCopies.
+func (a *Agent) roomFor(ctx context.Context, moveID string, need int64) (int64, error) {
+	room := func() (int64, error) {
+		_, free, err := a.root.disk()
+		return free - a.sessions.reserved(moveID) - a.cfg.DiskFloorBytes, err
+	}
+	has, err := room()
+	if err != nil || need <= has {
+		return has, err
+	}
+	answer, err := a.native.Trash().Sweep(ctx, 0)
+	a.logger.Info("a copy lacks room; former copies were swept", "move", moveID, "deleted", answer.Deleted, "kept", answer.Kept, "error", err)
+	return room()
+}
+
 // freeBytes is what the data folder's file system has left; what can not be asked is taken for enough, the write will
 // tell.
 func (a *Agent) freeBytes() int64 {

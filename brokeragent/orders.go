@@ -48,11 +48,11 @@ func (a *Agent) ensure(ctx context.Context, req control.EnsureRequest) (control.
 	}
 	staged := s.staging.Bytes()
 	need := total + total/10
-	_, free, err := a.root.disk()
+	room, err := a.roomFor(ctx, req.MoveID, need-staged)
 	if err != nil {
 		return none, err
 	}
-	if room := free - a.sessions.reserved(req.MoveID) - a.cfg.DiskFloorBytes; max(0, need-staged) > room {
+	if max(0, need-staged) > room {
 		return none, control.Errorf(control.CodeNoRoom, "%s/%d needs %d MiB on %s, which has room for %d MiB beside the moves in flight; free space or choose another broker",
 			req.Topic, req.Partition, (need-staged)>>20, a.cfg.BrokerID, max(0, room)>>20)
 	}

@@ -105,12 +105,15 @@ func holdController(ctx context.Context, cfg Config) (int64, error) {
 // Register makes the workflows and activities known under their wire names.
 func Register(w sdk.Registry, moves *activities.Moves) {
 	w.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	w.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	for name, step := range map[string]any{
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
 		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
 		protocol.ActivityPace:        moves.Pace,
 		protocol.ActivityWatchSource: moves.WatchSource, protocol.ActivityPromote: moves.Promote,
+		protocol.ActivitySwapClaim: moves.SwapClaim, protocol.ActivitySwapCutover: moves.SwapCutover, protocol.ActivitySwapCommit: moves.SwapCommit,
+		protocol.ActivitySwapAbort: moves.SwapAbort, protocol.ActivitySwapOwners: moves.SwapOwners,
 		protocol.ActivitySupervise: moves.Supervise,
 	} {
 		w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: name})

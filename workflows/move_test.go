@@ -77,6 +77,7 @@ func newWorld(t *testing.T) *world {
 		return protocol.AbortResult{}, w.enter(protocol.ActivityAbort, func() { w.aborts = append(w.aborts, a) })
 	})
 	w.env.RegisterWorkflowWithOptions(Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	w.env.RegisterWorkflowWithOptions(Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	w.env.OnUpsertTypedSearchAttributes(mock.Anything).Run(func(args mock.Arguments) {
 		attributes := args.Get(0).(temporal.SearchAttributes)
 		w.mu.Lock()

@@ -12,6 +12,7 @@ const (
 	CodeParticipantUnreachable = "participant_unreachable"
 	CodeSourceLost             = "source_lost"
 	CodePromotionNeedsDecision = "promotion_needs_decision"
+	CodeTooLittleRoom          = "too_little_room"
 )
 
 // Explanation is what a stable code says to people. Both texts are one sentence each; Unblock names the very command where

@@ -137,6 +137,8 @@ type StepArgs struct {
 	Attempt int       `json:"attempt"` // of the claim, from 1
 	Input   MoveInput `json:"input"`
 	Round   int32     `json:"round"`
+	// PartOfSwap: a source that is gone is waited for, for a side of a swap is never promoted (R32).
+	PartOfSwap bool `json:"partOfSwap,omitempty"`
 }
 
 // CopyResult is what the copy reached.

@@ -28,6 +28,7 @@ const (
 	ActivitySwapCutover = "SwapCutover"
 	ActivitySwapCommit  = "SwapCommit"
 	ActivitySwapAbort   = "SwapAbort"
+	ActivitySwapOwners  = "SwapOwners"
 
 	ActivitySupervise = "Supervise"
 

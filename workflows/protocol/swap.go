@@ -155,3 +155,11 @@ type SwapResult struct {
 	Attempts int           `json:"attempts"`
 	TooLate  string        `json:"tooLate,omitempty"`
 }
+
+// SwapOwners are the brokers of both partitions of a swap.
+type SwapOwners struct {
+	Brokers [2]string `json:"brokers"`
+}
+
+// SwapSideID is the move id of one side of a swap; side is 0 or 1. The metastore gives the same.
+func SwapSideID(swapID string, side int) string { return swapID + "." + itoa(int32(side)) }
