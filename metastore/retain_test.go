@@ -143,11 +143,11 @@ func TestRetentionGoesByTheSettingsInBoundedBatches(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := newFixture(t)
 	settings, err := f.Settings(t.Context())
-	if err != nil || len(settings) != 4 || settings[0].Value != "90d" || settings[1].Value != "365d" || settings[2].Value != "30d" || settings[3].Value != "false" || settings[0].SetBy != "" {
+	if err != nil || len(settings) != 5 || settings[0].Value != "90d" || settings[1].Value != "365d" || settings[2].Value != "30d" || settings[3].Value != "false" || settings[4].Value != "{}" || settings[0].SetBy != "" {
 		t.Fatalf("%+v (%v)", settings, err)
 	}
 	for _, c := range []struct{ key, value, reason string }{
-		{"retention.moves", "6d", "why"}, {"moves.paused", "yes", "why"}, {"retention.plans", "1h", "why"}, {"retention.moves", "1h", "why"}, {"retention.moves", "-1d", "why"}, {"retention.moves", "", "why"},
+		{"planner", "[]", "why"}, {"planner", "null", "why"}, {"retention.moves", "6d", "why"}, {"moves.paused", "yes", "why"}, {"retention.plans", "1h", "why"}, {"retention.moves", "1h", "why"}, {"retention.moves", "-1d", "why"}, {"retention.moves", "", "why"},
 		{"retention.moves", "for ever", "why"}, {"retention.audit", "23h", "why"}, {"retention.trash", "90d", "why"}, {"retention.moves", "90d", ""},
 	} {
 		lines := f.audits()

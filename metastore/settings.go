@@ -1,7 +1,9 @@
 package metastore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,7 +20,8 @@ const (
 	SettingAuditRetention = "retention.audit"
 	SettingPlansRetention = "retention.plans"
 	// SettingPaused keeps rebalances from starting moves and stops the copies of those they have started.
-	SettingPaused = "moves.paused"
+	SettingPaused  = "moves.paused"
+	SettingPlanner = "planner"
 )
 
 // LeastMovesRetention is the least time an ended move's row is kept. The rows that prove something are kept whatever
@@ -49,6 +52,7 @@ var settingRules = []struct {
 	{SettingAuditRetention, "365d", "how long lines of the audit are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
 	{SettingPlansRetention, "30d", "how long plans and the snapshots they were made of are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
 	{SettingPaused, "false", "true keeps every rebalance of the fleet from starting moves and stops the copies of those it has started", trueOrFalse},
+	{SettingPlanner, "{}", "how plans are made, as JSON over the defaults; `portage plan --print-settings` shows all of it", jsonObject},
 }
 
 // Settings lists every setting as it is in force.
@@ -111,6 +115,17 @@ func (s *Store) SetSetting(ctx context.Context, key, value, by, reason string) (
 		keys = append(keys, rule.key)
 	}
 	return refuse("there is no setting %q; there are %s", key, strings.Join(keys, ", "))
+}
+
+// jsonObject checks that a value is a JSON object, and writes it compactly. What it means is its reader's business.
+func jsonObject(text string) (string, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &object); err != nil || object == nil {
+		return "", fmt.Errorf("%q is not a JSON object", text)
+	}
+	var compact bytes.Buffer
+	err := json.Compact(&compact, []byte(text))
+	return compact.String(), err
 }
 
 // retentionOf checks a retention of at least the given time.

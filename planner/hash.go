@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 )
 
-// hashOf is over canonical bytes: every text with its length before it, every number with 8 bytes, so that two different
+// HashOf is what Plan.Hash is of these actions in this fleet. It is over canonical bytes: every text with its length before it, every number with 8 bytes, so that two different
 // lists of actions never read the same.
-func hashOf(fleet string, actions []Action) string {
+func HashOf(fleet string, actions []Action) string {
 	h := sha256.New()
 	buffer := make([]byte, 0, 1<<12)
 	text := func(s string) {

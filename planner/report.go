@@ -18,7 +18,7 @@ func finish(plan *Plan, s *Snapshot, settings *Settings, at []int32, goals []Goa
 			plan.BytesMoved += l.Bytes
 		}
 	}
-	plan.Hash = hashOf(s.FleetID, plan.Actions)
+	plan.Hash = HashOf(s.FleetID, plan.Actions)
 	plan.ETA = eta(settings, plan.Actions, len(s.Brokers))
 	plan.Brokers = brokerReports(plan, s, settings, start, at, &before, &after, &all)
 	floors := newFloors(s, start, &before, &all, goals)

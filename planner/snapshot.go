@@ -143,6 +143,16 @@ func (s *Snapshot) Partition(i int) Partition {
 	return p
 }
 
+// Untrusted reports whether no partition's load of a goal is trusted, though there are partitions.
+func (s *Snapshot) Untrusted(g Goal) bool {
+	for _, f := range s.flags {
+		if f.trusts(g) {
+			return false
+		}
+	}
+	return s.Len() > 0
+}
+
 // Find is the index of a partition; -1 when it is not there.
 func (s *Snapshot) Find(topic string, number int32) int {
 	t, ok := sort.Find(len(s.Topics), func(i int) int { return compare(topic, s.Topics[i].Name) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"portage/metastore"
+	"portage/planner"
 )
 
 type configCmd struct {
@@ -50,6 +51,11 @@ type configSetCmd struct {
 
 // Run changes a setting.
 func (c *configSetCmd) Run(ctx context.Context) error {
+	if c.Key == metastore.SettingPlanner {
+		if _, err := planner.ParseSettings([]byte(c.Value)); err != nil {
+			return err
+		}
+	}
 	store, err := c.read(ctx)
 	if err != nil {
 		return err

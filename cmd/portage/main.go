@@ -36,6 +36,7 @@ type cli struct {
 	Promote    promoteCmd    `cmd:"" help:"Give a partition whose owner or its disk is gone to a copy that is left, accepting the loss."`
 	Trash      trashCmd      `cmd:"" help:"Look after the former copies that brokers keep."`
 	Quarantine quarantineCmd `cmd:"" help:"Look after the former copies that hold records their owner does not have."`
+	Plan       planCmd       `cmd:"" help:"Say what should move where, and why; changes nothing. Works on a snapshot file without any fleet."`
 	Cluster    clusterCmd    `cmd:"" help:"Look at the fleet."`
 	Explain    explainCmd    `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
 	Config     configCmd     `cmd:"" help:"Show and change settings of the fleet."`
