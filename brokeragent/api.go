@@ -260,7 +260,14 @@ func (a *Agent) fetchOffsets(_ context.Context, req control.OffsetsRequest) (con
 	return a.native.OffsetsHere(context.Background(), req.Group, req.Offsets), nil
 }
 
-func (a *Agent) purgeTrash(ctx context.Context, _ struct{}) (control.PurgeAnswer, error) {
+func (a *Agent) purgeTrash(ctx context.Context, req control.TrashPurge) (control.PurgeAnswer, error) {
+	if req.ID != "" {
+		if !req.AcceptLoss {
+			return control.PurgeAnswer{}, control.Errorf(control.CodeBadRequest, "one copy is deleted without proof only with acceptLoss")
+		}
+		err := a.native.Trash().PurgeTrash(req.ID)
+		return control.PurgeAnswer{Deleted: 1}, err
+	}
 	return a.native.Trash().Sweep(ctx, 0)
 }
 

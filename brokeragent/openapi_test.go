@@ -129,7 +129,7 @@ func TestOpenAPISchemasAreTheGoTypes(t *testing.T) {
 	file := readOpenAPI(t)
 	types := map[string]reflect.Type{}
 	for _, v := range []any{control.EnsureRequest{}, control.EnsureAnswer{}, control.CopyRequest{}, control.SessionStatus{}, control.FreezeRequest{}, control.FreezeAnswer{},
-		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PromoteRequest{}, control.RetainedCopies{}, control.HoldRequest{}, control.QuarantinePurge{}, control.PromoteAnswer{}, control.PartitionStatus{}, control.AgentStatus{}, control.HeldRows{}, control.Listing{},
+		control.DrainRequest{}, control.DrainAnswer{}, control.LookRequest{}, control.AbandonRequest{}, control.PromoteRequest{}, control.RetainedCopies{}, control.HoldRequest{}, control.QuarantinePurge{}, control.TrashPurge{}, control.PromoteAnswer{}, control.PartitionStatus{}, control.AgentStatus{}, control.HeldRows{}, control.Listing{},
 		control.OffsetsRequest{}, control.OffsetsAnswer{}, control.PurgeAnswer{}, control.Error{}} {
 		collect(reflect.TypeOf(v), types)
 	}
@@ -216,7 +216,7 @@ func TestOpenAPIOperationsNameTheirTypes(t *testing.T) {
 		"GET /v1/copies/{id}/listing":           {"", "Listing"},
 		"POST /v1/offsets/commit":               {"OffsetsRequest", "OffsetsAnswer"},
 		"POST /v1/offsets/fetch":                {"OffsetsRequest", "OffsetsAnswer"},
-		"POST /v1/trash/purge":                  {"", "PurgeAnswer"},
+		"POST /v1/trash/purge":                  {"TrashPurge", "PurgeAnswer"},
 	} {
 		method, route, _ := strings.Cut(path, " ")
 		operation := file.Paths[route][strings.ToLower(method)]

@@ -158,3 +158,31 @@ func TestR18AMissingCopyKeepsThePartitionClosed(t *testing.T) {
 		t.Errorf("the next record is at %d", at)
 	}
 }
+
+// The opening of a promoted partition was acknowledged, and its agent died before it had written the epoch's start: what was
+// lost must still go into it, or the former owner's copy would seem to be needless.
+func TestR18AnOpeningWhoseAnswerWasLostForgetsNoLoss(t *testing.T) {
+	f, b1, b2, orders := ownerGone(t)
+	b1.Stop()
+	b2.Stop()
+	row, _, err := f.Store.PromoteCopy(t.Context(), decisionOn{"b2"}.of(f, orders, "", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := agenttest.Must(f.Store.FindBroker(t.Context(), "b2"))(t)
+	_, err = f.Store.OpenOwner(t.Context(), metastore.OpenRequest{TopicID: orders.ID, Broker: "b2", Epoch: row.Epoch, Storage: row.OwnerStorage, Process: dead.ProcessInstance, LogEnd: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b2.Boot()
+	b2.WaitState(orders, 0, native.StateOpen)
+	if at := b2.Write(orders, 0, "five"); at != 4 {
+		t.Errorf("the next record is at %d", at)
+	}
+	b1.Boot()
+	b1.WaitReady()
+	agenttest.Eventually(t, "the copy of the former owner is in quarantine", func() bool {
+		all := keptBy(t, f, b1)
+		return len(all) == 1 && all[0].Quarantined && all[0].Records == 4
+	})
+}

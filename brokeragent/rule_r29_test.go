@@ -200,3 +200,32 @@ func TestR29ACopyIsJudgedOnceItsOwnerAnswers(t *testing.T) {
 	b2.WaitReady()
 	agenttest.Eventually(t, "the former copy is judged after its owner is back", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
 }
+
+// A copy kept by an earlier release has no epochs on its record: they are learnt from the copy itself. One that nothing can be
+// learnt of stays until a person lets it go.
+func TestR29ACopyWithoutEpochsOnItsRecord(t *testing.T) {
+	f, b1, b2, orders := agenttest.Pair(t)
+	b1.Write(orders, 0, "one")
+	f.Move(orders, 0, b2)
+	judged := func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged }
+	agenttest.Eventually(t, "the copy is judged", judged)
+	record := filepath.Join(b1.Data, "trash", keptBy(t, f, b1)[0].ID, "retained.json")
+	var kept native.Retained
+	agenttest.ReadJSON(t, record, &kept)
+	b1.Stop()
+	kept.Epochs, kept.Judged, kept.End = nil, false, -1
+	agenttest.WriteJSON(t, record, kept)
+	b1.Boot()
+	b1.WaitReady()
+	agenttest.Eventually(t, "the copy is judged again", judged)
+	if end := keptBy(t, f, b1)[0].End; end != 1 {
+		t.Errorf("it ends at %d", end)
+	}
+	id := keptBy(t, f, b1)[0].ID
+	if err := f.Peers.PurgeCopy(t.Context(), b1.URL(), id); err != nil || len(keptBy(t, f, b1)) != 0 {
+		t.Errorf("after its purge: %v, %+v", err, keptBy(t, f, b1))
+	}
+	if err := f.Peers.PurgeCopy(t.Context(), b1.URL(), id); control.CodeOf(err) != control.CodeNotFound {
+		t.Errorf("the second purge: %v", err)
+	}
+}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"portage/brokeragent/agenttest"
 	"portage/brokeragent/control"
 	"portage/brokeragent/native"
@@ -128,4 +131,36 @@ func TestR2WithoutTheMarkNothingIsFenced(t *testing.T) {
 	}
 	m.Attempt++
 	b1.Write(orders, 0, "three")
+}
+
+// A fenced owner may have been promoted over: what it knows of a group, or of where the log ends, may be old (R13).
+func TestR2AFencedOwnerTellsNoGroupWhereItStands(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{PromoteFence: fence, ParkFor: 50 * time.Millisecond}), f.Start("b2", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one")
+	b1.CommitOffset(orders, 0, "readers", 1)
+	m := f.ClaimAuto(orders, 0, b2, 2*fence)
+	m.Ensure()
+	if code, offset := b1.CommittedOffset(orders, 0, "readers"); code != 0 || offset != 1 {
+		t.Fatalf("an open owner answers %d (code %d)", offset, code)
+	}
+	b1.Metastore.Cut()
+	agenttest.Eventually(t, "the owner is fenced", func() bool {
+		code, _ := b1.Produce(orders, 0, agenttest.Record("two"))
+		return code == kerr.NotLeaderForPartition.Code
+	})
+	if code, offset := b1.CommittedOffset(orders, 0, "readers"); code != kerr.CoordinatorLoadInProgress.Code {
+		t.Errorf("a fenced owner says that the group is at %d (code %d)", offset, code)
+	}
+	list := kmsg.NewPtrListOffsetsRequest()
+	list.Version = 4
+	topic := kmsg.NewListOffsetsRequestTopic()
+	partition := kmsg.NewListOffsetsRequestTopicPartition()
+	topic.Topic, partition.Timestamp, partition.CurrentLeaderEpoch = orders.Name, -1, -1
+	topic.Partitions = append(topic.Partitions, partition)
+	list.Topics = append(list.Topics, topic)
+	if answer := b1.Dial().Ask(list).(*kmsg.ListOffsetsResponse).Topics[0].Partitions[0]; answer.ErrorCode != kerr.NotLeaderForPartition.Code {
+		t.Errorf("a fenced owner says that the log ends at %d (code %d)", answer.Offset, answer.ErrorCode)
+	}
 }

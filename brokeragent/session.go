@@ -249,18 +249,29 @@ func (all *sessions) begin(req control.EnsureRequest) (*session, error) {
 	}
 	record := sessionRecord{Subject: req.Subject, Source: req.Source, SourceURL: req.SourceURL, Token: req.Token}
 	if known, err := all.get(req.MoveID); err == nil {
-		record.LimitPerSec, record.Adopted = known.record.LimitPerSec, known.record.Adopted
+		return known, known.again(record)
 	}
 	if err := durable.WriteJSON(all.recordPath(req.MoveID), record); err != nil {
 		return nil, control.Errorf(control.CodeStorage, "the copy session could not be recorded: %v", err)
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if s := all.byID[req.MoveID]; s != nil {
-		s.sourceAt(record.SourceURL) // nothing else of a move's record ever changes
+	if s := all.byID[req.MoveID]; s != nil { // begun at the same moment by the same order, repeated
 		return s, nil
 	}
 	return all.add(record), nil
+}
+
+// again takes a repeated order's record, and keeps what was learnt since the first.
+func (s *session) again(record sessionRecord) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	record.LimitPerSec, record.Adopted = s.record.LimitPerSec, s.record.Adopted
+	if err := durable.WriteJSON(s.agent.sessions.recordPath(record.Subject.MoveID), record); err != nil {
+		return control.Errorf(control.CodeStorage, "the copy session could not be recorded: %v", err)
+	}
+	s.sourceURL = record.SourceURL // nothing else of a move's record ever changes
+	return nil
 }
 
 // end forgets a session whose staging is gone: installed, in trash or deleted.

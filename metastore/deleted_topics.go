@@ -18,5 +18,5 @@ type DeletedTopic struct {
 
 // DeletedTopics reads which of the given topics were deleted.
 func (s *Store) DeletedTopics(ctx context.Context, ids []uuid.UUID) ([]DeletedTopic, error) {
-	return collect[DeletedTopic](ctx, s.pool, "SELECT topic_id, name, deleted_at, deleted_by FROM deleted_topics WHERE topic_id = ANY($1)", ids)
+	return collect[DeletedTopic](ctx, s.q, "SELECT topic_id, name, deleted_at, deleted_by FROM deleted_topics WHERE topic_id = ANY($1)", ids)
 }

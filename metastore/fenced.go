@@ -17,5 +17,5 @@ type Fenced struct {
 // heartbeat it proves that nothing was promoted before that heartbeat; what would be promoted after it names an older counter
 // and is refused (R2).
 func (s *Store) ReadFenced(ctx context.Context, broker string) ([]Fenced, error) {
-	return collect[Fenced](ctx, s.pool, "SELECT topic_id, partition, promote_fence FROM assignments WHERE owner = $1 AND promote_fence = move_id", broker)
+	return collect[Fenced](ctx, s.q, "SELECT topic_id, partition, promote_fence FROM assignments WHERE owner = $1 AND promote_fence = move_id", broker)
 }

@@ -144,7 +144,7 @@ func refuseBrokers(ctx context.Context, tx pgx.Tx, p Promotion, row *Assignment,
 // LastKnownEnd is the highest end the row's owner is known to have had, for whoever weighs a promotion; the guarded writes
 // read it again under the row's lock.
 func (s *Store) LastKnownEnd(ctx context.Context, row *Assignment) (int64, error) {
-	return lastKnownEnd(ctx, s.pool, row)
+	return lastKnownEnd(ctx, s.q, row)
 }
 
 // lastKnownEnd is the highest end the owner's log is known to have had at the row's epoch: where it opened, and what it

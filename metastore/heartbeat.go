@@ -41,7 +41,7 @@ func (s *Store) Heartbeat(ctx context.Context, h HeartbeatReport) (counter int64
 		topics[i], numbers[i], epochs[i], ends[i] = l.TopicID, l.Partition, l.Epoch, l.LogEnd
 		disk[i], produced[i], consumed[i] = l.DiskBytes, l.ProducedBytes, l.ConsumedBytes
 	}
-	err = s.pool.QueryRow(ctx, `WITH beat AS (
+	err = s.q.QueryRow(ctx, `WITH beat AS (
 			UPDATE brokers SET heartbeat = heartbeat + 1, heartbeat_at = now(), disk_total_bytes = $3, disk_free_bytes = $4, quarantined_copies = $13
 			WHERE id = $1 AND process_instance = $2 AND NOT removed RETURNING heartbeat
 		), report AS (
@@ -68,6 +68,6 @@ func (s *Store) Heartbeat(ctx context.Context, h HeartbeatReport) (counter int64
 
 // ReadLoads reads what a broker last reported of the partitions it had open on a storage, by whichever process.
 func (s *Store) ReadLoads(ctx context.Context, broker string, storage uuid.UUID) ([]Load, error) {
-	return collect[Load](ctx, s.pool, `SELECT topic_id, partition, epoch, log_end, disk_bytes, produced_bytes, consumed_bytes
+	return collect[Load](ctx, s.q, `SELECT topic_id, partition, epoch, log_end, disk_bytes, produced_bytes, consumed_bytes
 		FROM load_reports WHERE broker = $1 AND storage_instance = $2`, broker, storage)
 }

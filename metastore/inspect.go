@@ -25,7 +25,7 @@ func Look(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the metastore: %w", err)
 	}
-	s := &Store{pool: pool}
+	s := &Store{pool: pool, q: bounded{pool, readTimeout}}
 	if err := s.answers(ctx, config.ConnConfig); err != nil {
 		pool.Close()
 		return nil, err
@@ -59,16 +59,16 @@ func (s *Store) Condition(ctx context.Context) (Condition, error) {
 	if c.WantSchema, err = newestMigration(); err != nil {
 		return c, err
 	}
-	err = s.pool.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::int, current_setting('synchronous_standby_names'), clock_timestamp()`).
+	err = s.q.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::int, current_setting('synchronous_standby_names'), clock_timestamp()`).
 		Scan(&c.Version, &c.VersionNum, &c.SynchronousStandbys, &c.Clock)
 	if err != nil {
 		return c, err
 	}
-	c.Standbys, err = collect[Standby](ctx, s.pool, "SELECT COALESCE(application_name, '') AS name, COALESCE(state, '') AS state, COALESCE(sync_state, '') AS sync FROM pg_stat_replication ORDER BY 1")
+	c.Standbys, err = collect[Standby](ctx, s.q, "SELECT COALESCE(application_name, '') AS name, COALESCE(state, '') AS state, COALESCE(sync_state, '') AS sync FROM pg_stat_replication ORDER BY 1")
 	if err != nil {
 		return c, err
 	}
-	err = s.pool.QueryRow(ctx, "SELECT COALESCE(max(version_id), 0) FROM portage_schema WHERE is_applied").Scan(&c.Schema)
+	err = s.q.QueryRow(ctx, "SELECT COALESCE(max(version_id), 0) FROM portage_schema WHERE is_applied").Scan(&c.Schema)
 	var missing *pgconn.PgError
 	if errors.As(err, &missing) && missing.Code == "42P01" { // undefined table: nothing was migrated yet
 		err = nil
@@ -95,5 +95,5 @@ func newestMigration() (int64, error) {
 
 // PartitionMoves lists the moves of one partition, newest first.
 func (s *Store) PartitionMoves(ctx context.Context, topicID uuid.UUID, partition int32, limit int) ([]Move, error) {
-	return collect[Move](ctx, s.pool, "SELECT "+moveColumns+" FROM moves WHERE topic_id = $1 AND partition = $2 ORDER BY started_at DESC LIMIT $3", topicID, partition, limit)
+	return collect[Move](ctx, s.q, "SELECT "+moveColumns+" FROM moves WHERE topic_id = $1 AND partition = $2 ORDER BY started_at DESC LIMIT $3", topicID, partition, limit)
 }

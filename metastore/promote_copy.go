@@ -137,7 +137,7 @@ func refuseCopy(p CopyPromotion, row *Assignment) *Refused {
 
 // FindCommit reads the move or decision that gave a partition its epoch; nil when none did.
 func (s *Store) FindCommit(ctx context.Context, topicID uuid.UUID, partition, epoch int32) (*Move, error) {
-	rows, err := s.pool.Query(ctx, "SELECT "+moveColumns+" FROM moves WHERE topic_id = $1 AND partition = $2 AND commit_epoch = $3 AND outcome = 'committed'", topicID, partition, epoch)
+	rows, err := s.q.Query(ctx, "SELECT "+moveColumns+" FROM moves WHERE topic_id = $1 AND partition = $2 AND commit_epoch = $3 AND outcome = 'committed'", topicID, partition, epoch)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,14 @@ type Snapshot struct {
 	Assignments []Assignment
 }
 
+// snapshotTimeout bounds a read of the whole fleet, a million rows at the most.
+const snapshotTimeout = 30 * time.Second
+
 // ReadSnapshot reads brokers, topics and assignments as of one moment of the primary.
 func (s *Store) ReadSnapshot(ctx context.Context) (*Snapshot, error) {
 	var snap Snapshot
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		return readFleet(ctx, tx, &snap)
 	})
@@ -51,7 +56,7 @@ func readFleet(ctx context.Context, tx pgx.Tx, snap *Snapshot) error {
 // ReadAssignment reads one row from the primary; nil when there is none. A read never proves the outcome of a write (R6)
 // and never opens a partition (R4).
 func (s *Store) ReadAssignment(ctx context.Context, topicID uuid.UUID, partition int32) (*Assignment, error) {
-	rows, err := s.pool.Query(ctx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id WHERE a.topic_id = $1 AND a.partition = $2", topicID, partition)
+	rows, err := s.q.Query(ctx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id WHERE a.topic_id = $1 AND a.partition = $2", topicID, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +65,7 @@ func (s *Store) ReadAssignment(ctx context.Context, topicID uuid.UUID, partition
 
 // FindAssignment reads one row by the topic's name; nil when topic or partition do not exist.
 func (s *Store) FindAssignment(ctx context.Context, topic string, partition int32) (*Assignment, error) {
-	rows, err := s.pool.Query(ctx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id WHERE t.name = $1 AND a.partition = $2", topic, partition)
+	rows, err := s.q.Query(ctx, "SELECT "+assignmentColumns+" FROM assignments a JOIN topics t ON t.id = a.topic_id WHERE t.name = $1 AND a.partition = $2", topic, partition)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +74,12 @@ func (s *Store) FindAssignment(ctx context.Context, topic string, partition int3
 
 // FindTopic reads one topic by name; nil when it does not exist.
 func (s *Store) FindTopic(ctx context.Context, name string) (*Topic, error) {
-	return readTopic(ctx, s.pool, name)
+	return readTopic(ctx, s.q, name)
 }
 
 // FindBroker reads one broker; nil when it does not exist.
 func (s *Store) FindBroker(ctx context.Context, id string) (*Broker, error) {
-	rows, err := s.pool.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE id = $1", id)
+	rows, err := s.q.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE id = $1", id)
 	if err != nil {
 		return nil, err
 	}
@@ -83,20 +88,20 @@ func (s *Store) FindBroker(ctx context.Context, id string) (*Broker, error) {
 
 // Brokers lists all brokers that were not removed, by node id.
 func (s *Store) Brokers(ctx context.Context) ([]Broker, error) {
-	return collect[Broker](ctx, s.pool, "SELECT "+brokerColumns+" FROM brokers WHERE NOT removed ORDER BY node_id")
+	return collect[Broker](ctx, s.q, "SELECT "+brokerColumns+" FROM brokers WHERE NOT removed ORDER BY node_id")
 }
 
 // FindMove reads one move; nil when there is none.
 func (s *Store) FindMove(ctx context.Context, id string) (*Move, error) {
-	return readMove(ctx, s.pool, id)
+	return readMove(ctx, s.q, id)
 }
 
 // Moves lists moves, newest first: the running ones, or with all the last `limit` of every outcome.
 func (s *Store) Moves(ctx context.Context, all bool, limit int) ([]Move, error) {
 	if all {
-		return collect[Move](ctx, s.pool, "SELECT "+moveColumns+" FROM moves ORDER BY started_at DESC LIMIT $1", limit)
+		return collect[Move](ctx, s.q, "SELECT "+moveColumns+" FROM moves ORDER BY started_at DESC LIMIT $1", limit)
 	}
-	return collect[Move](ctx, s.pool, "SELECT "+moveColumns+" FROM moves WHERE finished_at IS NULL AND outcome IS DISTINCT FROM 'aborted' ORDER BY started_at DESC LIMIT $1", limit)
+	return collect[Move](ctx, s.q, "SELECT "+moveColumns+" FROM moves WHERE finished_at IS NULL AND outcome IS DISTINCT FROM 'aborted' ORDER BY started_at DESC LIMIT $1", limit)
 }
 
 // MoveProgress is what a worker tells of a running move, for people; nothing is decided on it.
@@ -111,7 +116,7 @@ type MoveProgress struct {
 
 // ReportMove records progress on a move's row.
 func (s *Store) ReportMove(ctx context.Context, p MoveProgress) error {
-	_, err := s.pool.Exec(ctx, `UPDATE moves SET phase = COALESCE(NULLIF($2, ''), phase), bytes_copied = GREATEST(bytes_copied, $3), converged = COALESCE($4, converged),
+	_, err := s.q.Exec(ctx, `UPDATE moves SET phase = COALESCE(NULLIF($2, ''), phase), bytes_copied = GREATEST(bytes_copied, $3), converged = COALESCE($4, converged),
 		frozen_ms = COALESCE($5, frozen_ms), finished_at = CASE WHEN $6 THEN COALESCE(finished_at, now()) ELSE finished_at END WHERE id = $1`,
 		p.MoveID, p.Phase, p.BytesCopied, p.Converged, p.FrozenMS, p.Finished)
 	return err
@@ -129,7 +134,7 @@ type AuditEntry struct {
 
 // Audit lists what happened to one partition, newest first.
 func (s *Store) Audit(ctx context.Context, topicID uuid.UUID, partition int32, limit int) ([]AuditEntry, error) {
-	return collect[AuditEntry](ctx, s.pool, "SELECT at, action, actor, move_id, reason, partition FROM audit WHERE topic_id = $1 AND partition = $2 ORDER BY id DESC LIMIT $3", topicID, partition, limit)
+	return collect[AuditEntry](ctx, s.q, "SELECT at, action, actor, move_id, reason, partition FROM audit WHERE topic_id = $1 AND partition = $2 ORDER BY id DESC LIMIT $3", topicID, partition, limit)
 }
 
 func readMove(ctx context.Context, q querier, id string) (*Move, error) {

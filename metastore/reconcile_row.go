@@ -190,6 +190,6 @@ func (s *Store) ReconcileController(ctx context.Context, epoch int64, holder, by
 
 // Controller reads who may claim.
 func (s *Store) Controller(ctx context.Context) (epoch int64, holder string, err error) {
-	err = s.pool.QueryRow(ctx, "SELECT epoch, holder FROM controller").Scan(&epoch, &holder)
+	err = s.q.QueryRow(ctx, "SELECT epoch, holder FROM controller").Scan(&epoch, &holder)
 	return epoch, holder, err
 }

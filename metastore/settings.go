@@ -64,7 +64,7 @@ func (s *Store) Settings(ctx context.Context) ([]Setting, error) {
 		Reason string    `db:"reason"`
 		SetAt  time.Time `db:"set_at"`
 	}
-	rows, err := collect[row](ctx, s.pool, "SELECT key, value #>> '{}' AS value, set_by, reason, set_at FROM settings")
+	rows, err := collect[row](ctx, s.q, "SELECT key, value #>> '{}' AS value, set_by, reason, set_at FROM settings")
 	if err != nil {
 		return nil, err
 	}

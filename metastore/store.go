@@ -1,6 +1,7 @@
 package metastore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
@@ -30,12 +31,15 @@ type Options struct {
 	SingleNode bool
 	// MaxConns bounds the pool; 0 means 8.
 	MaxConns int32
-	Logger   *slog.Logger
+	// ReadTimeout bounds one plain statement, its reading included; 0 means 8 s. Guarded writes have a bound of their own.
+	ReadTimeout time.Duration
+	Logger      *slog.Logger
 }
 
 // Store is a handle on the metastore. Safe for concurrent use.
 type Store struct {
 	pool   *pgxpool.Pool
+	q      bounded // the same, for everything that is no guarded write
 	logger *slog.Logger
 }
 
@@ -53,7 +57,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the metastore: %w", err)
 	}
-	s := &Store{pool: pool, logger: opts.Logger}
+	s := &Store{pool: pool, q: bounded{pool, cmp.Or(opts.ReadTimeout, readTimeout)}, logger: opts.Logger}
 	if err := s.prepare(ctx, config.ConnConfig, opts); err != nil {
 		pool.Close()
 		return nil, err
@@ -138,9 +142,13 @@ func (s *Store) Close() { s.pool.Close() }
 // FleetID is the id this metastore was born with; an agent's data folder is bound to it.
 func (s *Store) FleetID(ctx context.Context) (uuid.UUID, error) {
 	var id uuid.UUID
-	err := s.pool.QueryRow(ctx, "SELECT id FROM fleet").Scan(&id)
+	err := s.q.QueryRow(ctx, "SELECT id FROM fleet").Scan(&id)
 	return id, err
 }
 
 // Ping reports whether the primary answers.
-func (s *Store) Ping(ctx context.Context) error { return s.pool.Ping(ctx) }
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.q.bound)
+	defer cancel()
+	return s.pool.Ping(ctx)
+}

@@ -167,5 +167,5 @@ func (s *Store) CommitSwap(ctx context.Context, c SwapCommit) ([2]*Assignment, e
 
 // SwapSides reads the moves of a swap, in the order in which it was asked for; empty when there is no such swap.
 func (s *Store) SwapSides(ctx context.Context, swapID string) ([]Move, error) {
-	return collect[Move](ctx, s.pool, "SELECT "+moveColumns+" FROM moves WHERE swap = $1 ORDER BY id", swapID)
+	return collect[Move](ctx, s.q, "SELECT "+moveColumns+" FROM moves WHERE swap = $1 ORDER BY id", swapID)
 }

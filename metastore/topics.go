@@ -169,7 +169,7 @@ func (s *Store) DeleteTopic(ctx context.Context, name string, id uuid.UUID, by s
 
 // SetInternal marks a topic as the fleet's own, so that it never moves.
 func (s *Store) SetInternal(ctx context.Context, name string, internal bool) error {
-	tag, err := s.pool.Exec(ctx, "UPDATE topics SET internal = $2 WHERE name = $1", name, internal)
+	tag, err := s.q.Exec(ctx, "UPDATE topics SET internal = $2 WHERE name = $1", name, internal)
 	if err == nil && tag.RowsAffected() == 0 {
 		return fmt.Errorf("there is no topic %q", name)
 	}

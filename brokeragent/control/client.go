@@ -137,7 +137,13 @@ func (c *Client) Partition(ctx context.Context, agentURL string, topicID uuid.UU
 
 // PurgeTrash deletes retained copies whose safety the owners confirm; it returns how many were deleted and kept.
 func (c *Client) PurgeTrash(ctx context.Context, agentURL string) (PurgeAnswer, error) {
-	return post[PurgeAnswer](ctx, c, "PurgeTrash", agentURL, "/v1/trash/purge", struct{}{})
+	return post[PurgeAnswer](ctx, c, "PurgeTrash", agentURL, "/v1/trash/purge", TrashPurge{})
+}
+
+// PurgeCopy deletes one former copy, whatever its owner says.
+func (c *Client) PurgeCopy(ctx context.Context, agentURL, id string) error {
+	_, err := post[PurgeAnswer](ctx, c, "PurgeTrash", agentURL, "/v1/trash/purge", TrashPurge{ID: id, AcceptLoss: true})
+	return err
 }
 
 // Retained lists what a broker keeps of partitions it does not serve.

@@ -307,6 +307,13 @@ type QuarantinePurge struct {
 	AcceptLoss bool   `json:"acceptLoss"`
 }
 
+// TrashPurge deletes the former copies whose owners prove that they hold as much; with an id that one copy, whatever its
+// owner says: POST /v1/trash/purge.
+type TrashPurge struct {
+	ID         string `json:"id,omitempty"`
+	AcceptLoss bool   `json:"acceptLoss,omitempty"` // required with an id
+}
+
 // ExportedRecord is one line of GET /v1/quarantine/{id}/records.
 type ExportedRecord struct {
 	Offset    int64            `json:"offset"`

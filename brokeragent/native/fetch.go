@@ -24,7 +24,7 @@ func (b *Broker) reading(ctx context.Context, ref wire.PartitionRef, clientEpoch
 	for {
 		p.mu.Lock()
 		state, changed, epoch := p.state, p.changed, p.serving
-		log, frozen = p.log, state == StateFrozen
+		log, frozen = p.log, state == StateFrozen || p.fenced() // either may have been flipped over without knowing it
 		soon := state == StateOpening || (state == StateElsewhere && p.expectsCommit())
 		p.mu.Unlock()
 		switch {
@@ -89,7 +89,10 @@ func (b *Broker) Fetch(ctx context.Context, req wire.FetchRequest) wire.FetchAns
 
 // ListOffset implements wire.Broker.
 func (b *Broker) ListOffset(ctx context.Context, ref wire.PartitionRef, clientEpoch int32, timestamp int64) wire.OffsetAnswer {
-	log, _, _, code, _ := b.reading(ctx, ref, clientEpoch)
+	log, p, _, code, _ := b.reading(ctx, ref, clientEpoch)
+	if code == 0 && p.fenced() {
+		code = kerr.NotLeaderForPartition.Code // R13: another may have been promoted, and its log ends elsewhere
+	}
 	if code != 0 {
 		return wire.OffsetAnswer{Code: code, Offset: -1, Timestamp: -1, LeaderEpoch: -1}
 	}
@@ -118,7 +121,10 @@ func (b *Broker) ListOffset(ctx context.Context, ref wire.PartitionRef, clientEp
 
 // EpochEnd implements wire.Broker.
 func (b *Broker) EpochEnd(ctx context.Context, ref wire.PartitionRef, clientEpoch, epoch int32) wire.EpochEndAnswer {
-	log, _, _, code, _ := b.reading(ctx, ref, clientEpoch)
+	log, p, _, code, _ := b.reading(ctx, ref, clientEpoch)
+	if code == 0 && p.fenced() {
+		code = kerr.NotLeaderForPartition.Code
+	}
 	if code != 0 {
 		return wire.EpochEndAnswer{Code: code, LeaderEpoch: -1, EndOffset: -1}
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -34,9 +35,10 @@ type heldRows struct {
 	file    *os.File
 	rows    map[key]*metastore.Assignment
 	topics  map[uuid.UUID]metastore.Topic
-	lines   int   // in the file
-	written int64 // bytes appended since the start of this process
-	failed  error // of the last append; nothing more is acknowledged on what it could not keep
+	lines   int       // in the file
+	written int64     // bytes appended since the start of this process
+	failed  error     // of the last append; nothing more is acknowledged on what it could not keep
+	tried   time.Time // when it was last tried to mend that
 
 	syncing sync.Mutex // one fsync at a time; taken before mu
 	synced  int64      // guarded by syncing
@@ -179,20 +181,19 @@ func (h *heldRows) append(l heldLine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.take(l)
+	if h.failed != nil {
+		h.mend() // what was just taken is in it
+		return
+	}
 	line, err := encodeHeld(l)
-	if err == nil && h.failed == nil {
+	if err == nil {
 		_, err = h.file.Write(line)
-	} else if h.failed != nil {
-		err = h.rewrite() // a torn line must not stay in the middle
 	}
 	if err != nil {
-		if h.failed == nil {
-			h.logger.Error("the rows could not be kept; nothing opens or freezes until they can", "file", h.path, "error", err)
-		}
+		h.logger.Error("the rows could not be kept; nothing opens or freezes until they can", "file", h.path, "error", err)
 		h.failed = err
 		return
 	}
-	h.failed = nil
 	h.lines++
 	h.written += int64(len(line))
 	if live := len(h.rows) + len(h.topics); h.lines > 1000+4*live {
@@ -200,6 +201,24 @@ func (h *heldRows) append(l heldLine) {
 			h.failed = err
 		}
 	}
+}
+
+// mendEvery bounds how often a journal that could not be written is tried again: it is written whole, under the lock of all
+// rows.
+const mendEvery = time.Second
+
+// mend writes the whole journal again after a failure, so that no torn line stays in its middle. The caller holds mu.
+func (h *heldRows) mend() {
+	if time.Since(h.tried) < mendEvery {
+		return
+	}
+	h.tried = time.Now()
+	if err := h.rewrite(); err != nil {
+		h.failed = err
+		return
+	}
+	h.failed = nil
+	h.logger.Info("the rows are kept again", "file", h.path)
 }
 
 // sync returns once everything appended before it is durable. One fsync serves all who wait.
@@ -210,6 +229,9 @@ func (h *heldRows) sync() error {
 	h.syncing.Lock()
 	defer h.syncing.Unlock()
 	h.mu.Lock()
+	if h.failed != nil {
+		h.mend()
+	}
 	file, upTo, failed := h.file, h.written, h.failed
 	h.mu.Unlock()
 	if failed != nil {

@@ -106,3 +106,19 @@ func TestHeldRowsWithATornLineAndWithDamage(t *testing.T) {
 		}
 	}
 }
+
+// A disk that was full for a moment: what was not kept meanwhile is kept as soon as someone needs it to be.
+func TestHeldRowsAreKeptAgainOnceTheyCanBe(t *testing.T) {
+	root := t.TempDir()
+	h := openTestHeld(t, root)
+	topic := uuid.New()
+	_ = h.file.Close() // every write fails from now on
+	h.keepTopic(metastore.Topic{ID: topic, Name: "orders", Partitions: 1})
+	h.keepRow(&metastore.Assignment{TopicID: topic, Topic: "orders", Owner: "b1", Epoch: 3, Version: 7})
+	if err := h.sync(); err != nil {
+		t.Fatalf("the disk takes writes again: %v", err)
+	}
+	if rows, _ := openTestHeld(t, root).all(); len(rows) != 1 || rows[0].Version != 7 {
+		t.Errorf("kept is %+v", rows)
+	}
+}

@@ -18,12 +18,17 @@ const (
 
 // judge compares a copy with the owner's epochs (R29). The copy diverges where one of its epochs goes on beyond the start of
 // the owner's next one, or where an epoch begins that the owner never had. at is the first offset that is this copy's alone.
-// An epoch has one owner, so two histories that name it mean the same records up to where the shorter one ends.
+// An epoch has one owner, so two histories that name it mean the same records up to where the shorter one ends; unless they
+// begin it at different places: then a metastore that went back in time gave its number out twice (R1), and from the lower
+// start on they have nothing in common.
 //
 // epochs are the copy's own, oldest first, and end its end; both may be empty or negative when they are not known.
 func judge(epochs []control.EpochStart, end int64, owner []control.EpochStart, ownerEnd int64) (at int64, v verdict) {
 	if !faults.Enforced("R29") {
 		return end, within
+	}
+	if end == 0 && len(epochs) == 0 {
+		return 0, within // nothing is in it
 	}
 	if end < 0 || len(epochs) == 0 || len(owner) == 0 {
 		return 0, unjudged
@@ -35,6 +40,12 @@ func judge(epochs []control.EpochStart, end int64, owner []control.EpochStart, o
 		}
 		n := sort.Search(len(owner), func(i int) bool { return owner[i].Epoch > e.Epoch })
 		known := n > 0 && owner[n-1].Epoch == e.Epoch
+		if known && owner[n-1].Start != e.Start {
+			if at := min(begins(owner[n-1]), begins(e)); end > at {
+				return at, diverged
+			}
+			continue
+		}
 		switch {
 		case n == len(owner) && !known:
 			return 0, unjudged // the owner's history ends before this epoch: it is not the later one

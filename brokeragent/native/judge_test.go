@@ -40,6 +40,10 @@ func TestR29JudgeFindsTheFirstOffsetTheOwnerDoesNotHave(t *testing.T) {
 		{"the owner is older", []pair{{0, 0}, {3, 50}}, 90, []pair{{0, 0}, {2, 50}}, 90, 0, unjudged},
 		{"its end is not known", []pair{{0, 0}}, -1, []pair{{0, 0}, {1, 100}}, 150, 0, unjudged},
 		{"its epochs are not known", nil, 100, []pair{{0, 0}, {1, 100}}, 150, 0, unjudged},
+		{"a number given out twice, the owner's later", []pair{{5, 0}, {6, 1000}}, 1500, []pair{{5, 0}, {6, 2000}}, 2500, 1000, diverged},
+		{"a number given out twice, the owner's earlier", []pair{{5, 0}, {6, 2000}}, 2500, []pair{{5, 0}, {6, 1000}}, 3000, 1000, diverged},
+		{"a number given out twice, nothing in it", []pair{{5, 0}, {6, 1000}}, 1000, []pair{{5, 0}, {6, 2000}}, 2500, 1000, within},
+		{"nothing is in it", nil, 0, []pair{{0, 0}, {1, 100}}, 150, 0, within},
 		{"the owner says nothing of epochs", []pair{{0, 0}}, 100, nil, 150, 0, unjudged},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

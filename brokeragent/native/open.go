@@ -117,11 +117,21 @@ func decideOpen(row *metastore.Assignment, local localCopy, storage uuid.UUID) *
 		if local.end < local.install.End {
 			return obstruct(CodeDataOlder, "the installed copy ends at %d, not at %d: the disk lost what was confirmed; promote another copy", local.end, local.install.End)
 		}
-		return nil
+		return olderThanKnown(row, local) // the marker of a copy that has served since proves nothing about its end
 	case row.OpenedEpoch != row.Epoch:
 		return obstruct(CodeOtherEpoch, "this copy is not the one that epoch %d began with; promote a copy that is", row.Epoch)
-	case local.end < max(row.OpenedEnd, local.reported):
-		return obstruct(CodeDataOlder, "the log ends at %d but was known to have had %d: an old backup or a lost disk; promote another copy or restore the newest data", local.end, max(row.OpenedEnd, local.reported))
+	}
+	return olderThanKnown(row, local)
+}
+
+// olderThanKnown refuses a log that ends before what was known of it at the row's epoch.
+func olderThanKnown(row *metastore.Assignment, local localCopy) *obstacle {
+	known := local.reported
+	if row.OpenedEpoch == row.Epoch {
+		known = max(known, row.OpenedEnd)
+	}
+	if local.end < known {
+		return obstruct(CodeDataOlder, "the log ends at %d but was known to have had %d: an old backup or a lost disk; promote another copy or restore the newest data", local.end, known)
 	}
 	return nil
 }

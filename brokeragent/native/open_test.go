@@ -34,6 +34,9 @@ func TestDecideOpen(t *testing.T) {
 		{"a log shorter than when it was opened", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end = 99 }, "an old backup"},
 		{"a log shorter than was last reported", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end, l.reported = 149, 150 }, "an old backup"},
 		{"a log as long as was last reported", row, whole, func(_ *metastore.Assignment, l *localCopy) { l.end, l.reported = 150, 150 }, ""},
+		{"a copy that has served since it was installed, as it is known", row, installed, func(_ *metastore.Assignment, l *localCopy) { l.end, l.reported = 150, 150 }, ""},
+		{"an image of the day it was installed", row, installed, func(_ *metastore.Assignment, l *localCopy) { l.reported = 150 }, "an old backup"},
+		{"an image from before it was opened again", row, installed, func(r *metastore.Assignment, _ *localCopy) { r.OpenedEnd = 150 }, "an old backup"},
 		{"other storage", row, whole, func(r *metastore.Assignment, _ *localCopy) { r.OwnerStorage = uuid.New() }, "other storage"},
 		{"other storage of a partition never opened", row, localCopy{want: id}, func(r *metastore.Assignment, _ *localCopy) {
 			r.State, r.OwnerStorage = metastore.StateCreated, uuid.New()

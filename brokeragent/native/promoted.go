@@ -21,10 +21,11 @@ type decision struct {
 	evidence metastore.CopyEvidence
 }
 
-// decided reads the decision that gave this broker the partition, nil when an ordinary move or nothing did. It is asked only
-// before the epoch was first opened.
+// decided reads the decision that gave this broker the partition, nil when an ordinary move or nothing did. It is asked until
+// the log has the epoch's entry: a row that says opened only proves that the opening was acknowledged to someone, and what
+// was lost goes into that entry.
 func (p *Partition) decided(ctx context.Context, row *metastore.Assignment) (*decision, error) {
-	if row.State != metastore.StateOpened || row.OpenedEpoch == row.Epoch {
+	if row.State != metastore.StateOpened || p.hasEpoch(row.Epoch) {
 		return nil, nil
 	}
 	move, err := p.broker.cfg.Rows.FindCommit(ctx, p.topicID, p.partition, row.Epoch)
@@ -40,6 +41,20 @@ func (p *Partition) decided(ctx context.Context, row *metastore.Assignment) (*de
 		return nil, fmt.Errorf("decision %s can not be read: %w", move.ID, err)
 	}
 	return d, nil
+}
+
+// hasEpoch reports whether the log in the partition's place, opened if need be, has the entry of an epoch.
+func (p *Partition) hasEpoch(epoch int32) bool {
+	p.mu.Lock()
+	log := p.log
+	p.mu.Unlock()
+	var epochs []seglog.Epoch
+	if log != nil {
+		epochs = log.Epochs()
+	} else {
+		epochs, _ = seglog.ReadEpochs(p.dir()) // what can not be read is met when the log is opened
+	}
+	return len(epochs) > 0 && epochs[len(epochs)-1].Epoch >= epoch
 }
 
 // obey puts the chosen copy in the partition's place; what is there instead goes to trash. It changes nothing once that is done.

@@ -18,11 +18,16 @@ import (
 
 	"portage/brokeragent/control"
 	"portage/brokeragent/native/recordbatch"
+	"portage/brokeragent/native/seglog"
 	"portage/internal/durable"
 )
 
-// judgeEvery is the pause between two attempts to judge copies whose owner could not be asked.
-const judgeEvery = 5 * time.Second
+// judgeEvery is the first pause between two attempts to judge copies whose owner could not be asked, or whose answer decided
+// nothing; it grows to judgeRarely while nothing changes.
+const (
+	judgeEvery  = 5 * time.Second
+	judgeRarely = 2 * time.Minute
+)
 
 // judgeSoon asks for the copies in trash to be judged.
 func (b *Broker) judgeSoon() {
@@ -35,23 +40,24 @@ func (b *Broker) judgeSoon() {
 // judging judges the copies in trash: at boot, when one comes in, and again while an owner could not be asked.
 func (b *Broker) judging(ctx context.Context) {
 	b.judgeSoon()
-	ticker := time.NewTicker(judgeEvery)
-	defer ticker.Stop()
-	open := true
+	var again <-chan time.Time // nil while nothing is left to judge
+	pause := judgeEvery
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-b.judgeKick:
-			open = true
-		case <-ticker.C:
+			pause = judgeEvery
+		case <-again:
+			pause = min(2*pause, judgeRarely)
 		}
-		if !open {
-			continue
-		}
-		var err error
-		if open, err = b.trash.judgeAll(ctx); err != nil && ctx.Err() == nil {
+		left, err := b.trash.judgeAll(ctx)
+		if err != nil && ctx.Err() == nil {
 			b.logger.Warn("judging former copies", "error", err)
+		}
+		again = nil
+		if left {
+			again = time.After(pause)
 		}
 	}
 }
@@ -86,11 +92,14 @@ func (t *Trash) judgeAll(ctx context.Context) (left bool, err error) {
 			left = true
 			continue
 		}
+		if len(r.Epochs) == 0 || r.End < 0 {
+			t.learn(&r)
+		}
 		switch at, v := judge(r.Epochs, r.End, status.Epochs, status.DurableEnd); v {
 		case diverged:
 			err = t.SetAside(r, at)
 		case within:
-			err = t.change(r.Dir, func(now *Retained) { now.Judged = true })
+			err = t.change(r.Dir, func(now *Retained) { now.Judged, now.End, now.Epochs = true, r.End, r.Epochs })
 		default:
 			left = true
 		}
@@ -99,6 +108,30 @@ func (t *Trash) judgeAll(ctx context.Context) (left bool, err error) {
 		}
 	}
 	return left, nil
+}
+
+// learn fills in, from the copy's own folder, the end and the epochs that its record does not tell: it was kept by an earlier
+// release, or before its first look at the source. What can not be learnt stays unknown, and the copy unjudged.
+func (t *Trash) learn(r *Retained) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	segments, err := filepath.Glob(filepath.Join(r.Dir, "*.log"))
+	if err != nil {
+		return
+	}
+	if len(segments) == 0 {
+		r.End = 0 // nothing was ever copied into it
+		return
+	}
+	log, _, err := seglog.Open(r.Dir, t.broker.cfg.Log)
+	if err != nil {
+		r.End = -1 // a staging, whose bytes alone prove nothing, or a damaged log
+		return
+	}
+	r.End, r.Epochs = log.End(), epochStarts(log)
+	if err := log.Close(); err != nil {
+		t.broker.logger.Warn("closing a former copy", "copy", r.ID(), "error", err)
+	}
 }
 
 // change rewrites the record of a copy.
@@ -197,8 +230,13 @@ func (t *Trash) Hold(id string, hold bool) error {
 }
 
 // PurgeQuarantine deletes a quarantined copy. The caller was told what is lost with it.
-func (t *Trash) PurgeQuarantine(id string) error {
-	r, err := t.find(t.quarantine, id)
+func (t *Trash) PurgeQuarantine(id string) error { return t.purge(t.quarantine, id) }
+
+// PurgeTrash deletes a copy in trash whatever its owner says. The caller accepts that nothing proves that nothing is lost.
+func (t *Trash) PurgeTrash(id string) error { return t.purge(t.root, id) }
+
+func (t *Trash) purge(root, id string) error {
+	r, err := t.find(root, id)
 	if err != nil {
 		return err
 	}
@@ -207,7 +245,7 @@ func (t *Trash) PurgeQuarantine(id string) error {
 	if err := os.RemoveAll(r.Dir); err != nil {
 		return control.Errorf(control.CodeStorage, "the copy could not be deleted: %v", err)
 	}
-	t.broker.logger.Warn("a quarantined copy was purged by an operator", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition), "from", value(r.Divergence), "end", r.End)
+	t.broker.logger.Warn("a copy was purged by an operator", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition), "from", value(r.Divergence), "end", r.End)
 	return nil
 }
 

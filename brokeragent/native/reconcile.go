@@ -451,6 +451,9 @@ func (p *Partition) open(ctx context.Context, row *metastore.Assignment) (again 
 				p.logger.Warn("a leftover of the move could not be removed", "file", name, "error", err)
 			}
 		}
+		if err := durable.SyncDir(p.dir()); err != nil {
+			p.logger.Warn("the removal of the move's leftovers may not be durable", "error", err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -230,14 +230,14 @@ func (b *Broker) commitOne(ctx context.Context, group string, c control.OffsetCo
 }
 
 // OffsetsHere reads offsets of partitions served here. Only an open owner answers (R13): a frozen one may have been
-// flipped over without knowing it, and what it knows is then old.
+// flipped over without knowing it, a fenced one promoted over, and what it knows is then old.
 func (b *Broker) OffsetsHere(ctx context.Context, group string, asked []control.OffsetCommit) control.OffsetsAnswer {
 	answer := control.OffsetsAnswer{Offsets: make([]control.OffsetCommit, 0, len(asked))}
 	for _, c := range asked {
 		c.Offset, c.LeaderEpoch, c.Metadata, c.Code = -1, -1, "", kerr.NotLeaderForPartition.Code
 		if p := b.partition(key{c.TopicID, c.Partition}); p != nil {
 			p.mu.Lock()
-			if p.state == StateOpen {
+			if p.state == StateOpen && !p.fenced() {
 				c.Code = 0
 				if entry, ok := p.offsets.Get(group); ok {
 					c.Offset, c.LeaderEpoch, c.Metadata = entry.Offset, entry.LeaderEpoch, entry.Metadata

@@ -183,11 +183,27 @@ func (c *trashKeepCmd) Run(ctx context.Context) error {
 }
 
 type trashPurgeCmd struct {
+	Copy       string `help:"Delete this one copy, as trash list shows it, whatever its owner says."`
+	AcceptLoss bool   `help:"With --copy: nothing proves that its owner holds as much."`
 	agentsFlags
 }
 
-// Run sweeps at once what may be swept.
+// Run sweeps at once what may be swept, or deletes the one copy that was named.
 func (c *trashPurgeCmd) Run(ctx context.Context) error {
+	if c.Copy != "" {
+		if !c.AcceptLoss {
+			return &exitError{exitUsage, errors.New("nothing proves that the owner holds what this copy holds: pass --accept-loss when it may go all the same")}
+		}
+		agents, broker, err := c.one(ctx, c.Copy, false)
+		if err != nil {
+			return err
+		}
+		if err := agents.PurgeCopy(ctx, broker.ControlURL, c.Copy); err != nil {
+			return err
+		}
+		fmt.Printf("%s is deleted from %s\n", c.Copy, broker.ID)
+		return nil
+	}
 	agents, brokers, err := c.brokers(ctx)
 	if err != nil {
 		return err

@@ -51,6 +51,9 @@ func readEpochs(dir string) ([]Epoch, error) {
 	return list.Epochs, nil
 }
 
+// ReadEpochs reads the epoch starts of a log, or a staged copy, that is not open; none when there is no list.
+func ReadEpochs(dir string) ([]Epoch, error) { return readEpochs(dir) }
+
 // BeginEpoch records that an epoch starts at the log's end. It is durable when BeginEpoch returns; the same epoch with
 // the same start again is fine.
 func (l *Log) BeginEpoch(epoch int32, start int64) error {
