@@ -109,7 +109,7 @@ func (s *Store) Cool(ctx context.Context, subjects []string, d time.Duration, re
 	if d <= 0 || len(subjects) == 0 {
 		return nil
 	}
-	_, err := s.pool.Exec(ctx, `INSERT INTO cooldowns (subject, until, reason) SELECT DISTINCT s, now() + $2::interval, $3 FROM unnest($1::text[]) AS s
+	_, err := s.q.Exec(ctx, `INSERT INTO cooldowns (subject, until, reason) SELECT DISTINCT s, now() + $2::interval, $3 FROM unnest($1::text[]) AS s
 		ON CONFLICT (subject) DO UPDATE SET until = GREATEST(cooldowns.until, EXCLUDED.until), reason = EXCLUDED.reason`, subjects, d, reason)
 	return err
 }

@@ -75,7 +75,7 @@ func (s *Store) PlanSnapshot(ctx context.Context, id string) ([]byte, error) {
 }
 
 func (s *Store) onePlan(ctx context.Context, sql string, args ...any) (*Plan, error) {
-	rows, err := s.pool.Query(ctx, sql, args...)
+	rows, err := s.q.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ type Pause struct {
 // Paused reads the fleet's pause.
 func (s *Store) Paused(ctx context.Context) (Pause, error) {
 	var p Pause
-	err := s.pool.QueryRow(ctx, "SELECT value #>> '{}' = 'true', set_by, reason FROM settings WHERE key = $1", SettingPaused).Scan(&p.Paused, &p.By, &p.Reason)
+	err := s.q.QueryRow(ctx, "SELECT value #>> '{}' = 'true', set_by, reason FROM settings WHERE key = $1", SettingPaused).Scan(&p.Paused, &p.By, &p.Reason)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Pause{}, nil
 	}
