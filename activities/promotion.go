@@ -149,8 +149,8 @@ func (m *Moves) weigh(ctx context.Context, args protocol.StepArgs, target *metas
 // then ForcePromote, which names the heartbeat counter that was seen standing still. It is the point of no return.
 //
 // The worker dies anywhere in it, or a reply is lost: the next attempt finds the installed copy and the move's own row (R6).
-// The destination dies: waited for; what it installed is found at its boot. The source comes back: ForcePromote is refused
-// and the move starts over. Postgres dies: repeated until it answers.
+// The destination dies: waited for, for as long as the source is silent and nobody gives the move up; what it installed is
+// found at its boot. The source comes back: the move is settled and starts over. Postgres dies: repeated until it answers.
 func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protocol.PromoteResult, error) {
 	return patiently(ctx, m, destinationAway, func(ctx context.Context) (protocol.PromoteResult, error) {
 		var none protocol.PromoteResult
@@ -162,16 +162,22 @@ func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protoco
 		if move != nil && move.Ended() == metastore.OutcomeCommitted {
 			return promoted(move)
 		}
+		if args.Settle {
+			return m.settlePromotion(ctx, c, "the move was given up before its copy was promoted")
+		}
 		row, err := m.Store.ReadAssignment(ctx, c.TopicID, c.Partition)
 		if err != nil {
 			return none, &metastore.Unknown{Write: "reading the row before the promotion", Cause: err}
 		}
 		if row == nil || row.Moving() != c.MoveID {
-			return none, lostClaim(fmt.Sprintf("%s/%d", c.Topic, c.Partition))
+			return m.settlePromotion(ctx, c, fmt.Sprintf("the claim on %s/%d was ended by another hand", c.Topic, c.Partition))
 		}
-		_, target, err := m.brokers(ctx, c)
+		source, target, err := m.brokers(ctx, c)
 		if err != nil {
 			return none, err
+		}
+		if source.Heartbeat != args.Heartbeat || m.answers(ctx, source) {
+			return m.settlePromotion(ctx, c, source.ID+" is back before its copy was promoted")
 		}
 		status, err := m.Agents.Session(ctx, target.ControlURL, c.MoveID, -1, 0)
 		if err != nil {
@@ -196,7 +202,7 @@ func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protoco
 		evidence := protocol.PromotionEvidence{Promotion: p, Policy: args.Input.Policy(), PromoteAfter: protocol.Duration(args.Input.SilentFor()), From: c.From, By: args.By, Reason: args.Reason}
 		_, err = m.Store.ForcePromote(ctx, metastore.Promotion{MoveID: c.MoveID, TopicID: c.TopicID, Partition: c.Partition, From: c.From, To: c.To, Epoch: c.Epoch,
 			Version: installed.Version, ToStorage: installed.Storage, Heartbeat: args.Heartbeat, StagedEnd: installed.InstalledEnd, HighWatermark: installed.Copy.HighWatermark,
-			By: args.By, Reason: args.Reason, Evidence: evidence})
+			Decided: args.By != protocol.ByPolicy, By: args.By, Reason: args.Reason, Evidence: evidence})
 		if r, ok := metastore.RefusedWith(err, metastore.CodeCopyBehind, metastore.CodeNoFence); ok {
 			return protocol.PromoteResult{Refused: r.Reason, Promotion: p}, nil
 		}
@@ -212,6 +218,19 @@ func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protoco
 		faults.Point("promotion.after")
 		return protocol.PromoteResult{Epoch: c.Epoch + 1, End: installed.InstalledEnd, Promotion: p}, nil // this move's own epoch; the row may have moved on
 	})
+}
+
+// settlePromotion ends a promotion that is not to be done any more. An earlier attempt may have asked for it, and only winning
+// AbortMove shows that it was not done and never will be (R6); when AbortMove is too late, the next look finds the promotion.
+func (m *Moves) settlePromotion(ctx context.Context, c protocol.Claim, reason string) (protocol.PromoteResult, error) {
+	_, err := m.Store.AbortMove(ctx, c.MoveID, m.ControllerID, reason)
+	if _, late := metastore.RefusedWith(err, metastore.CodeMoveCommitted); late {
+		return protocol.PromoteResult{}, errChanged
+	}
+	if err != nil {
+		return protocol.PromoteResult{}, err
+	}
+	return protocol.PromoteResult{}, moveLost(reason)
 }
 
 // promoted reads back a promotion whose reply was lost.

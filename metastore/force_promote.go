@@ -24,8 +24,11 @@ type Promotion struct {
 	Heartbeat     int64
 	StagedEnd     int64 // where the installed copy ends
 	HighWatermark int64 // the highest the destination's session ever saw at the source
-	By, Reason    string
-	Evidence      any // kept as JSON with the move
+	// Decided: a person saw the warning and decided. Without it the move's own "auto" is at work, which needs a source that is
+	// known to fence itself (R2).
+	Decided    bool
+	By, Reason string
+	Evidence   any // kept as JSON with the move
 }
 
 // ForcePromote makes the destination of a move the owner although its source froze nothing: the source is gone. It is the
@@ -119,7 +122,7 @@ func refuseBrokers(ctx context.Context, tx pgx.Tx, p Promotion, row *Assignment,
 		switch {
 		case source == nil || source.Heartbeat != p.Heartbeat:
 			return &Refused{Code: CodeSourceAlive, Reason: fmt.Sprintf("%s has read the metastore since it was taken for lost: it is alive, nothing is promoted over it", p.From)}, nil
-		case move.OnSourceLoss == LossAuto && (row.FencedFor() != p.MoveID || source.Fence() == 0 || move.PromoteAfterMS < 2*source.PromoteFenceMS):
+		case move.OnSourceLoss == LossAuto && !p.Decided && (row.FencedFor() != p.MoveID || source.Fence() == 0 || move.PromoteAfterMS < 2*source.PromoteFenceMS):
 			return &Refused{Code: CodeNoFence, Reason: fmt.Sprintf("the process of %s that was seen last does not fence itself in time, so a person must decide", p.From)}, nil
 		}
 	}

@@ -148,6 +148,23 @@ func TestR2AnAutomaticPromotionNeedsASourceThatFencesItself(t *testing.T) {
 	}
 }
 
+// The source's process does not fence itself: what "auto" may not do, a person who saw the warning may.
+func TestAPersonDecidesWhatAutoMayNot(t *testing.T) {
+	f := newFixture(t)
+	f.registerFenced("b1", 1, 30*time.Second)
+	req := f.claimRequest("m1", "b2")
+	req.OnSourceLoss, req.PromoteAfter = metastore.LossAuto, time.Minute
+	row, _, err := f.ClaimMove(t.Context(), req)
+	must(t, err)
+	f.exec("UPDATE brokers SET process_instance = gen_random_uuid() WHERE id = 'b1'")
+	p := f.promotion("m1", row)
+	f.refused(metastore.CodeNoFence, func() error { _, err := f.ForcePromote(t.Context(), p); return err })
+	p.Decided = true
+	if after, err := f.ForcePromote(t.Context(), p); err != nil || after.Owner != "b2" {
+		t.Errorf("the row is %+v (%v)", after, err)
+	}
+}
+
 // A heartbeat and a promotion pass each other: whichever is first, the other one sees it.
 func TestR2APromotionNamesTheCounterThatStoodStill(t *testing.T) {
 	faultstest.Story(t, "R2", func(t *testing.T) string {

@@ -19,6 +19,7 @@ type move struct {
 	copied  protocol.CopyResult
 
 	lost     bool               // the source is gone and not back
+	mustAsk  string             // why "onSourceLoss":"auto" can not decide on this claim and a person must
 	decision *protocol.Decision // a person's, to promote
 }
 
@@ -56,7 +57,7 @@ func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
 // beginAttempt takes a new move id: an ended one is dead for ever (R7).
 func (m *move) beginAttempt(ctx workflow.Context) {
 	m.status.Attempt++
-	m.round, m.claimed, m.lost, m.decision = 0, false, false, nil
+	m.round, m.claimed, m.lost, m.decision, m.mustAsk = 0, false, false, nil, ""
 	m.status.Promotion, m.status.Deciding = nil, false
 	m.claim = protocol.Claim{MoveID: fmt.Sprintf("%s.%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, m.status.Attempt), Topic: m.in.Topic, Partition: *m.in.Partition, To: m.in.To}
 	m.status.MoveID = m.claim.MoveID

@@ -42,7 +42,7 @@ func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.Prom
 		case err != nil:
 			return nil, err
 		case loss.Back:
-			m.lost, m.status.Promotion, m.status.Deciding = false, nil, false
+			m.lost, m.status.Promotion, m.status.Deciding, m.mustAsk = false, nil, false, ""
 			m.round++
 			return nil, nil
 		default:
@@ -56,23 +56,30 @@ func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.Prom
 			return promoted, err
 		}
 		m.decision = nil
+		if decision.By == protocol.ByPolicy && workflow.GetVersion(ctx, "ask-once-auto-was-refused", workflow.DefaultVersion, 1) >= 1 {
+			m.mustAsk = promoted.Refused
+		}
 		known = &promoted.Promotion
 		known.Eligible, known.Missing = false, promoted.Refused
 		m.weigh(ctx, known)
 	}
 }
 
-// weigh shows what is known and what the move waits for. It returns a decision where none is needed from a person.
+// weigh shows what is known and what the move waits for. It returns a decision where none is needed from a person. A decision of
+// its own that was refused is not made again under this claim: the next look would only find the same copy.
 func (m *move) weigh(ctx workflow.Context, known *protocol.Promotion) *protocol.Decision {
 	m.status.Promotion = known
-	policy := m.in.Policy()
+	policy, why := m.in.Policy(), ""
+	if m.mustAsk != "" {
+		policy, why = protocol.LossAsk, fmt.Sprintf("onSourceLoss=auto was refused: %s. ", m.mustAsk)
+	}
 	m.status.Deciding = policy == protocol.LossAsk && known.Eligible
 	switch {
 	case policy == protocol.LossAuto && known.Eligible:
-		return &protocol.Decision{By: "onSourceLoss=auto", Reason: fmt.Sprintf("%s has said nothing for %s", m.claim.From, m.in.SilentFor())}
+		return &protocol.Decision{By: protocol.ByPolicy, Reason: fmt.Sprintf("%s has said nothing for %s", m.claim.From, m.in.SilentFor())}
 	case m.status.Deciding:
-		m.block(ctx, protocol.CodePromotionNeedsDecision, fmt.Sprintf("%s is gone. The copy on %s ends at %d, and nothing beyond that is known of %s; its last look was at %s. "+
-			"Mind that %s", m.claim.From, m.in.To, known.StagedEnd, m.claim.From, known.SnapshotAt.UTC().Format("2006-01-02T15:04:05Z"), known.Warning))
+		m.block(ctx, protocol.CodePromotionNeedsDecision, fmt.Sprintf("%s is gone. %sThe copy on %s ends at %d, and nothing beyond that is known of %s; its last look was at %s. "+
+			"Mind that %s", m.claim.From, why, m.in.To, known.StagedEnd, m.claim.From, known.SnapshotAt.UTC().Format("2006-01-02T15:04:05Z"), known.Warning))
 	case known.Missing != "":
 		m.block(ctx, protocol.CodeSourceLost, fmt.Sprintf("%s is gone, and its copy can not be promoted: %s", m.claim.From, known.Missing))
 	default:
@@ -81,20 +88,32 @@ func (m *move) weigh(ctx workflow.Context, known *protocol.Promotion) *protocol.
 	return nil
 }
 
-// promote is the point of no return of a move whose source is gone. Like the commit it is neither cancelled nor compensated:
-// its outcome may be unknown, and unknown is settled by repeating it.
+// promote is the point of no return of a move whose source is gone. It waits for the destination, so it can be given up: what
+// then became of it is settled, for its outcome may be unknown, and a promotion that was done goes on.
 func (m *move) promote(ctx workflow.Context, heartbeat int64, decision protocol.Decision) (*protocol.PromoteResult, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	settling, _ := workflow.NewDisconnectedContext(ctx)
+	m.revocable = workflow.GetVersion(ctx, "give-up-a-promotion", workflow.DefaultVersion, 1) >= 1
+	defer func() { m.revocable = false }()
+	if !m.revocable {
+		ctx = settling
+	}
 	m.status.Deciding = false
 	m.round++
 	m.enter(ctx, protocol.PhaseCommit)
 	var result protocol.PromoteResult
 	args := protocol.PromoteArgs{StepArgs: m.step(), Heartbeat: heartbeat, By: decision.By, Reason: decision.Reason}
-	if err := m.run(ctx, protocol.ActivityPromote, args, &result); err != nil {
-		return nil, err // refused, so surely not done
+	err := m.run(ctx, protocol.ActivityPromote, args, &result)
+	if temporal.IsCanceledError(err) {
+		m.revocable = false
+		m.round++
+		args.StepArgs, args.Settle = m.step(), true
+		err = m.run(settling, protocol.ActivityPromote, args, &result)
+	}
+	if err != nil {
+		return nil, err // refused or settled, so surely not done
 	}
 	if result.Refused == "" {
 		m.status.Committed = true

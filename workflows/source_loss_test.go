@@ -217,3 +217,70 @@ func TestASourceThatComesBackUnderAPromotionStartsTheMoveOver(t *testing.T) {
 		t.Errorf("the result is %+v (%v), aborted were %+v", result, err, w.aborts)
 	}
 }
+
+// A copy that is whole and may not be promoted by itself: the policy asks once, not as often as the copy can be looked at.
+func TestAnAutomaticPromotionThatIsRefusedIsLeftToAPerson(t *testing.T) {
+	w := newLostWorld(t)
+	w.result = protocol.PromoteResult{Refused: "b1 does not fence itself in time, so a person must decide", Promotion: eligible}
+	var asked protocol.Status
+	w.watch = func(call int, ctx context.Context, known *protocol.Promotion) (protocol.SourceLoss, error) {
+		if len(w.promoted) > 3 {
+			return protocol.SourceLoss{Back: true}, nil // enough is seen
+		}
+		if !eligible.Same(known) {
+			return protocol.SourceLoss{Promotion: eligible}, nil
+		}
+		asked = w.status()
+		w.result.Refused, w.result.Epoch = "", 7
+		w.update(protocol.DecisionPromote)
+		<-ctx.Done()
+		return protocol.SourceLoss{}, temporal.NewCanceledError()
+	}
+	result, err := w.runWith(w.input(protocol.LossAuto))
+	if err != nil || !result.Promoted {
+		t.Fatalf("the result is %+v (%v)", result, err)
+	}
+	if len(w.promoted) != 2 || w.promoted[0].By != protocol.ByPolicy || w.promoted[1].By != "me" {
+		t.Errorf("promoted were %+v", w.promoted)
+	}
+	if asked.Blocked != protocol.CodePromotionNeedsDecision || !asked.Deciding || !strings.Contains(asked.BlockedReason, "does not fence itself") {
+		t.Errorf("while it waits the status is %+v", asked)
+	}
+}
+
+// The destination dies under a promotion, and the move is given up. Whether the promotion was done is settled first.
+func TestAPromotionThatWaitsIsGivenUp(t *testing.T) {
+	for _, how := range []string{"abandoned", "cancelled", "abandoned too late"} {
+		t.Run(how, func(t *testing.T) {
+			w := newLostWorld(t)
+			w.before[protocol.ActivityPromote] = func(call int) error {
+				switch {
+				case call == 2 && how != "abandoned too late":
+					return failure(protocol.ErrMoveLost, "given up before it was promoted")
+				case call > 1:
+					return nil
+				case how == "cancelled":
+					w.env.CancelWorkflow()
+				default:
+					if rejected := w.update(protocol.DecisionAbandon); *rejected != nil {
+						t.Errorf("rejected: %v", *rejected)
+					}
+				}
+				return temporal.NewCanceledError()
+			}
+			result, err := w.runWith(w.input(protocol.LossAuto))
+			if len(w.promoted) != 2 || w.promoted[0].Settle || !w.promoted[1].Settle || w.promoted[1].Round <= w.promoted[0].Round {
+				t.Fatalf("promoted were %+v", w.promoted)
+			}
+			if how == "abandoned too late" {
+				if err != nil || !result.Promoted || result.TooLate == "" || len(w.aborts) != 0 {
+					t.Errorf("the result is %+v (%v), aborted were %+v", result, err, w.aborts)
+				}
+				return
+			}
+			if len(w.aborts) != 1 || !w.aborts[0].KeepStaging || temporal.IsCanceledError(err) != (how == "cancelled") {
+				t.Errorf("it ended with %v, aborted were %+v", err, w.aborts)
+			}
+		})
+	}
+}

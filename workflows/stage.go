@@ -16,6 +16,7 @@ import (
 type stage struct {
 	status    protocol.Status
 	abandoned *protocol.Decision // a person's, to give it all up
+	revocable bool               // the present commit can still be given up
 	of        described
 }
 
@@ -122,7 +123,7 @@ func (s *stage) takeAbandon(ctx workflow.Context, end workflow.CancelFunc) error
 
 // againstAbandoning says why it can not be given up any more.
 func (s *stage) againstAbandoning(protocol.Decision) error {
-	if s.status.Committed || s.status.Phase == protocol.PhaseCommit {
+	if s.status.Committed || s.status.Phase == protocol.PhaseCommit && !s.revocable {
 		return fmt.Errorf("too late: the move is committed, or about to be; %s", s.of.toUndo())
 	}
 	return nil

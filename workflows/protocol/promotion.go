@@ -17,6 +17,9 @@ const (
 // twice the write fence of the source's agent (60 s by default).
 const DefaultPromoteAfter = 2 * time.Minute
 
+// ByPolicy is who decides when "onSourceLoss":"auto" does; every other decision is a person's.
+const ByPolicy = "onSourceLoss=auto"
+
 // PromotionWarning is shown wherever a person may promote a copy.
 const PromotionWarning = "the source does not answer here, which does not prove that it answers nobody: it may still be acknowledging records to clients that reach it, " +
 	"and whatever it confirmed after the copy's last look at it would be lost"
@@ -62,6 +65,8 @@ type PromoteArgs struct {
 	Heartbeat int64  `json:"heartbeat"`
 	By        string `json:"by"`
 	Reason    string `json:"reason"`
+	// Settle: it is given up. Nothing more is promoted; whether it was done already is found out.
+	Settle bool `json:"settle,omitempty"`
 }
 
 // PromoteResult is how a promotion ended: done at Epoch, or Refused with what is missing.
