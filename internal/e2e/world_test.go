@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -175,8 +176,13 @@ func (w *world) start(to string, change ...func(*protocol.MoveInput)) client.Wor
 // end waits for the end of a move, also across the death of Temporal, whose answer is asked for again.
 func (w *world) end(run client.WorkflowRun) (protocol.MoveResult, error) {
 	w.t.Helper()
+	return endOf[protocol.MoveResult](w, run)
+}
+
+func endOf[R any](w *world, run client.WorkflowRun) (R, error) {
+	w.t.Helper()
 	for {
-		var result protocol.MoveResult
+		var result R
 		err := run.Get(w.ctx, &result)
 		var away *serviceerror.Unavailable
 		if w.ctx.Err() != nil {
@@ -238,8 +244,10 @@ func (w *world) settled(owner string) {
 	w.await(owner+" alone has the partition and nothing is left of any move", func() string { return w.unsettled(owner) })
 }
 
-func (w *world) unsettled(owner string) string {
-	row, err := w.Store.FindAssignment(w.ctx, w.topic, 0)
+func (w *world) unsettled(owner string) string { return w.unsettledAt(0, owner) }
+
+func (w *world) unsettledAt(partition int32, owner string) string {
+	row, err := w.Store.FindAssignment(w.ctx, w.topic, partition)
 	switch {
 	case err != nil:
 		return err.Error()
@@ -262,7 +270,7 @@ func (w *world) unsettled(owner string) string {
 			}
 		}
 		for _, p := range status.Partitions {
-			if p.TopicID != w.id || p.Partition != 0 {
+			if p.TopicID != w.id || p.Partition != partition {
 				continue
 			}
 			switch {
@@ -272,7 +280,7 @@ func (w *world) unsettled(owner string) string {
 				return fmt.Sprintf("%s has it %s", id, p.State)
 			}
 		}
-		if _, err := os.Stat(w.partitionDir(id)); (err == nil) != (id == owner) {
+		if _, err := os.Stat(filepath.Join(w.Agent(id).Data, "partitions", w.id.String(), strconv.Itoa(int(partition)))); (err == nil) != (id == owner) {
 			return fmt.Sprintf("the partition's folder at %s: %v", id, err)
 		}
 	}

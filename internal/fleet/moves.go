@@ -17,6 +17,13 @@ func (f *Fleet) StartMove(ctx context.Context, in protocol.MoveInput) (client.Wo
 		StaticSummary: fmt.Sprintf("move %s/%d to %s", in.Topic, *in.Partition, in.To)}, protocol.WorkflowMove, in)
 }
 
+// StartSwap starts a swap under the workflow id of its two partitions.
+func (f *Fleet) StartSwap(ctx context.Context, in protocol.SwapInput) (client.WorkflowRun, error) {
+	return f.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: protocol.SwapWorkflowID(in.A, in.B), TaskQueue: f.options.TaskQueue,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL, WorkflowExecutionErrorWhenAlreadyStarted: true,
+		StaticSummary: fmt.Sprintf("swap %s and %s", in.A, in.B)}, protocol.WorkflowSwap, in)
+}
+
 // Move moves one partition and waits for the end.
 func (f *Fleet) Move(ctx context.Context, topic string, partition int32, to string) (protocol.MoveResult, error) {
 	var result protocol.MoveResult
