@@ -5,12 +5,14 @@ package brokeragent_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"portage/brokeragent/agenttest"
 	"portage/brokeragent/control"
 	"portage/brokeragent/native"
 	"portage/internal/faults/faultstest"
+	"portage/internal/reconcile"
 	"portage/metastore"
 )
 
@@ -101,6 +103,36 @@ func TestR1AMissingTopicIsNoDeletedTopic(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// The owner's own opening is lost in a failover, and another one came to the same version. It stays closed after its restart, and
+// what `portage reconcile` decides opens it.
+func TestR1AnotherHistoryOfTheSameVersionIsReconciled(t *testing.T) {
+	f := agenttest.New(t)
+	b1 := f.Start("b1", native.Limits{})
+	orders := f.CreateTopic("orders", 1, b1)
+	b1.Write(orders, 0, "one")
+	held := *f.Row(orders, 0)
+	b1.Stop()
+	f.Exec("UPDATE assignments SET opened_process = gen_random_uuid() WHERE topic_id = $1", orders.ID)
+	b1.Boot()
+	status := b1.WaitState(orders, 0, native.StateClosed)
+	if status.ReasonCode != metastore.CodeMetastoreOlder || !strings.Contains(status.SuspendedReason, "another history") {
+		t.Errorf("it says of it: %+v", status)
+	}
+	snapshot := agenttest.Must(f.Store.ReadSnapshot(t.Context()))(t)
+	decided := reconcile.Reconcile(snapshot, []reconcile.HeldByAgent{{Broker: "b1", Rows: []reconcile.HeldRow{{Row: held}}, Topics: []metastore.Topic{*orders}}}, nil)
+	if len(decided) != 1 {
+		t.Fatalf("decided is %+v", decided)
+	}
+	decided[0].Write.By = "test"
+	if _, err := f.Store.ReconcileRow(t.Context(), decided[0].Write); err != nil {
+		t.Fatal(err)
+	}
+	b1.WaitState(orders, 0, native.StateOpen)
+	if values := b1.Values(orders, 0); len(values) != 1 {
+		t.Errorf("it has %q", values)
+	}
 }
 
 // lose takes a topic out of the metastore as an older copy would not have had it.

@@ -3,6 +3,7 @@ package metastore
 import (
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -31,6 +32,20 @@ func HeldOf(row *Assignment) Held {
 // Older reports whether the row is an earlier state than the one held.
 func (a *Assignment) Older(held Held) bool {
 	return a.Epoch < held.Epoch || (a.Epoch == held.Epoch && a.Version < held.Version)
+}
+
+// Contradicts reports two histories that came to the same epoch and version by different writes: one of them was lost.
+func (a *Assignment) Contradicts(b *Assignment) bool {
+	if b == nil || a.Epoch != b.Epoch || a.Version != b.Version {
+		return false
+	}
+	process := func(id *uuid.UUID) uuid.UUID {
+		if id == nil {
+			return uuid.Nil
+		}
+		return *id
+	}
+	return a.Owner != b.Owner || a.Moving() != b.Moving() || a.OpenedEpoch != b.OpenedEpoch || process(a.OpenedProcess) != process(b.OpenedProcess)
 }
 
 // contradicted is the timeline of a row that an agent has found older than its own copy. No server has it.

@@ -42,9 +42,13 @@ func (b *Broker) judge(k key, row, before *metastore.Assignment) {
 		return
 	}
 	switch {
-	case row.Older(metastore.HeldOf(before)) || differs(row, before):
-		b.suspend(k, metastore.CodeMetastoreOlder, fmt.Sprintf("the metastore's row of %s (epoch %d, version %d) is older than the one held here (epoch %d, version %d, owner %s); look at what `portage reconcile` would do, then let it",
-			row.Name(), row.Epoch, row.Version, before.Epoch, before.Version, before.Owner))
+	case row.Older(metastore.HeldOf(before)) || row.Contradicts(before):
+		how := "is older than the one held here"
+		if row.Contradicts(before) {
+			how = "was written by another history than the one held here"
+		}
+		b.suspend(k, metastore.CodeMetastoreOlder, fmt.Sprintf("the metastore's row of %s (epoch %d, version %d) %s (epoch %d, version %d, owner %s); look at what `portage reconcile` would do, then let it",
+			row.Name(), row.Epoch, row.Version, how, before.Epoch, before.Version, before.Owner))
 		if s := b.suspended[k]; !s.marked && !row.Restored {
 			s.marked = true
 			b.contradict(k, metastore.HeldOf(before))
@@ -54,20 +58,6 @@ func (b *Broker) judge(k key, row, before *metastore.Assignment) {
 	case b.suspended[k] != nil && !row.Older(metastore.HeldOf(b.rows[k])):
 		b.lift(k)
 	}
-}
-
-// differs reports two histories that came to the same epoch and version by different writes.
-func differs(a, b *metastore.Assignment) bool {
-	if b == nil || a.Epoch != b.Epoch || a.Version != b.Version {
-		return false
-	}
-	process := func(id *uuid.UUID) uuid.UUID {
-		if id == nil {
-			return uuid.Nil
-		}
-		return *id
-	}
-	return a.Owner != b.Owner || a.Moving() != b.Moving() || a.OpenedEpoch != b.OpenedEpoch || process(a.OpenedProcess) != process(b.OpenedProcess)
 }
 
 // suspend holds back the partition's guarded writes, saying so once. The caller holds b.mu.

@@ -25,7 +25,7 @@ type HeldRow struct {
 
 // Actions of a reconciliation.
 const (
-	ActionAdvance  = "advance"  // nobody contradicts the row: it is stamped with the present lineage
+	ActionAdvance  = "advance"  // the row stands: it is stamped with the present lineage, under a version above every one seen
 	ActionCorrect  = "correct"  // an agent holds a newer row: that one is written
 	ActionRecreate = "recreate" // the metastore lacks the row
 )
@@ -117,15 +117,30 @@ func highest(held []candidate) *candidate {
 	return best
 }
 
+// contradicting is an agent whose copy came to the row's version by another write; nil when there is none. It waits until the
+// version is above both.
+func contradicting(row *metastore.Assignment, held []candidate) *candidate {
+	for i := range held {
+		if row != nil && row.Contradicts(held[i].row) {
+			return &held[i]
+		}
+	}
+	return nil
+}
+
 func reconcileOne(row *metastore.Assignment, held []candidate, topic *metastore.Topic) *Reconciliation {
-	best := highest(held)
+	best, other := highest(held), contradicting(row, held)
 	r := &Reconciliation{Row: row, Action: ActionAdvance}
 	basis := row
 	switch {
 	case row == nil:
 		r.Action, r.Why = ActionRecreate, fmt.Sprintf("the metastore does not know it, %s does", best.broker)
-	case best != nil && (row.Older(metastore.HeldOf(best.row)) || (contradicts(row, best.row) && best.serving)):
+	case best != nil && row.Older(metastore.HeldOf(best.row)):
 		r.Action, r.Why = ActionCorrect, fmt.Sprintf("%s holds a newer row", best.broker)
+	case best != nil && row.Contradicts(best.row) && best.serving:
+		r.Action, r.Why = ActionCorrect, fmt.Sprintf("%s serves by another row of the same version", best.broker)
+	case other != nil:
+		r.Why = fmt.Sprintf("%s holds another row of the same version and serves nothing by it", other.broker)
 	case row.Restored:
 		r.Why = "written on another Postgres timeline or server; no agent holds a newer row"
 	default:
@@ -165,9 +180,4 @@ func claimOf(row, basis *metastore.Assignment) string {
 		return row.Moving()
 	}
 	return basis.Moving()
-}
-
-// contradicts reports two histories that came to the same epoch and version by different writes.
-func contradicts(a, b *metastore.Assignment) bool {
-	return a.Epoch == b.Epoch && a.Version == b.Version && (a.Owner != b.Owner || a.Moving() != b.Moving() || a.OpenedEpoch != b.OpenedEpoch)
 }

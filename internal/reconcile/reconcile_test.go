@@ -24,6 +24,10 @@ func TestReconcileTakesTheHighestRowThatAnyAgentHolds(t *testing.T) {
 	moved := func(id string) func(*metastore.Assignment) {
 		return func(row *metastore.Assignment) { row.LastMove = &id }
 	}
+	openedBy := func(process uuid.UUID) func(*metastore.Assignment) {
+		return func(row *metastore.Assignment) { row.OpenedProcess = &process }
+	}
+	first, second := uuid.New(), uuid.New()
 	type held = map[string]metastore.Assignment
 	for _, tc := range []struct {
 		name    string
@@ -48,6 +52,10 @@ func TestReconcileTakesTheHighestRowThatAnyAgentHolds(t *testing.T) {
 		{name: "a missing row", held: held{"b1": at("b1", 2, 5)}, action: ActionRecreate, owner: "b1", epoch: 2, version: 6, by: "b1"},
 		{name: "a deleted topic", held: held{"b1": at("b1", 2, 5)}, deleted: true},
 		{name: "two histories of one version: whoever serves", row: ptr(at("b1", 1, 5)), held: held{"b2": at("b2", 1, 5), "b1": at("b1", 1, 5)}, serving: "b2", action: ActionCorrect, owner: "b2", epoch: 1, version: 6, by: "b2"},
+		{name: "two histories of one version: nobody serves by the other", row: ptr(at("b1", 1, 5)), held: held{"b2": at("b2", 1, 5), "b3": at("b1", 1, 5)}, action: ActionAdvance, owner: "b1", epoch: 1, version: 6, by: "b2"},
+		{name: "two openings of one version", row: ptr(at("b1", 3, 21, openedBy(first))), held: held{"b1": at("b1", 3, 21, openedBy(second))}, action: ActionAdvance, owner: "b1", epoch: 3, version: 22, by: "b1"},
+		{name: "two openings of one version, and the other serves", row: ptr(at("b1", 3, 21, openedBy(first))), held: held{"b1": at("b1", 3, 21, openedBy(second))}, serving: "b1", action: ActionCorrect, owner: "b1", epoch: 3, version: 22, by: "b1"},
+		{name: "one opening", row: ptr(at("b1", 3, 21, openedBy(first))), held: held{"b1": at("b1", 3, 21, openedBy(first))}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			snapshot := &metastore.Snapshot{}
