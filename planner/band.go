@@ -8,7 +8,7 @@ import (
 	"portage/internal/units"
 )
 
-// band is what one goal asks of every broker: how much is its share, and above what it is overloaded. It rests on the
+// band is what one goal asks of every broker: how much is its share, and above what it sheds. It rests on the
 // fleet's total, which no move changes.
 type band struct {
 	goal     Goal
@@ -16,8 +16,8 @@ type band struct {
 	whyNot   string
 	average  float64   // total / brokers in service
 	mean     []float64 // of each broker: its share of the total
-	upper    []int64   // mean * (1 + deviation); load > upper is overloaded
-	inner    []int64   // upper less the margin: where actions leave brokers
+	upper    []int64   // mean * (1 + deviation): where the band ends
+	trigger  []int64   // upper and the margin: above it a broker sheds, until it is at upper
 	uniform  bool      // all shares are equal
 }
 
@@ -33,7 +33,7 @@ func bands(s *Snapshot, settings *Settings, load *[numGoals][]int64) [numGoals]b
 func newBand(s *Snapshot, settings *Settings, g Goal, load []int64) band {
 	of := settings.Goals[g]
 	n := len(s.Brokers)
-	b := band{goal: g, mean: make([]float64, n), upper: make([]int64, n), inner: make([]int64, n), uniform: true}
+	b := band{goal: g, mean: make([]float64, n), upper: make([]int64, n), trigger: make([]int64, n), uniform: true}
 	shares, total, sum, receivers := sharesFor(s, g), int64(0), 0.0, 0
 	var first float64
 	for i := range s.Brokers {
@@ -54,7 +54,7 @@ func newBand(s *Snapshot, settings *Settings, g Goal, load []int64) band {
 		if share > 0 {
 			b.mean[i] = float64(total) * share / sum
 			b.upper[i] = int64(math.Floor(b.mean[i] * (1 + of.Deviation)))
-			b.inner[i] = min(b.upper[i], int64(math.Floor(b.mean[i]*(1+max(0, of.Deviation-settings.Margin)))))
+			b.trigger[i] = max(b.upper[i], int64(math.Floor(b.mean[i]*(1+of.Deviation+settings.Margin))))
 		}
 	}
 	switch {

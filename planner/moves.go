@@ -19,7 +19,7 @@ type candidate struct {
 // move sheds load of one goal from overloaded brokers by moving single partitions. It reports whether anything moved.
 //
 // The partitions that bring most load for their cost go first; what then still is above the band is taken by the cheapest
-// that suffices. Brokers are to end within their band by the margin; where nothing fits so, at their band.
+// that suffices.
 func (st *state) move(g Goal, earlier, later []Goal) bool {
 	over := st.overloaded(g)
 	if len(over) == 0 {
@@ -29,11 +29,10 @@ func (st *state) move(g Goal, earlier, later []Goal) bool {
 	changed := false
 	for _, b := range over {
 		candidates := st.candidates(g, b)
-		for _, limit := range [][]int64{st.bands[g].inner, st.bands[g].upper} {
-			if st.load[g][b] > st.bands[g].upper[b] && !st.capped {
-				changed = m.shed(b, candidates, limit) || changed
-			}
+		if st.capped {
+			break
 		}
+		changed = m.shed(b, candidates) || changed
 	}
 	return changed
 }
@@ -74,7 +73,7 @@ type mover struct {
 	goal           Goal
 	earlier, later []Goal
 	receivers      []int32 // coldest first
-	refused        [2][]shape
+	refused        []shape
 }
 
 // shape is what a partition asks of a broker. While a goal moves partitions, receivers only fill up: what as little as this
@@ -84,19 +83,19 @@ type shape [numGoals]int64
 // overshoot is how much more than is needed a partition may bring and still be taken among the first.
 const overshoot = 1.1
 
-func (m *mover) shed(b int32, candidates []candidate, limit []int64) bool {
+func (m *mover) shed(b int32, candidates []candidate) bool {
 	changed := false
-	need := func() int64 { return m.load[m.goal][b] - limit[b] }
+	need := func() int64 { return m.load[m.goal][b] - m.bands[m.goal].upper[b] }
 	for i := range candidates {
 		c := &candidates[i]
 		if need() <= 0 || m.capped {
 			return changed
 		}
-		if !c.taken && float64(c.load) <= float64(need())*overshoot && m.place(c, b, limit) {
+		if !c.taken && float64(c.load) <= float64(need())*overshoot && m.place(c, b) {
 			changed = true
 		}
 	}
-	if m.load[m.goal][b] <= m.bands[m.goal].upper[b] || m.capped {
+	if need() <= 0 || m.capped {
 		return changed
 	}
 	enough := make([]*candidate, 0, len(candidates))
@@ -110,7 +109,7 @@ func (m *mover) shed(b int32, candidates []candidate, limit []int64) bool {
 		if m.capped {
 			break
 		}
-		if m.place(c, b, limit) {
+		if m.place(c, b) {
 			return true
 		}
 	}
@@ -118,21 +117,17 @@ func (m *mover) shed(b int32, candidates []candidate, limit []int64) bool {
 }
 
 // place moves a candidate to the best receiver; false when none takes it.
-func (m *mover) place(c *candidate, from int32, limit []int64) bool {
+func (m *mover) place(c *candidate, from int32) bool {
 	i := c.partition
-	memo := 0
-	if &limit[0] == &m.bands[m.goal].upper[0] {
-		memo = 1
-	}
 	plain := m.s.flags[i]&hasCopies == 0 && from == m.s.countedAt(i) && m.s.flags[i]&replicated == 0
 	asks := shape{m.s.load[NWIn][i], m.s.load[NWOut][i], m.s.load[Disk][i], 1}
-	if plain && m.refusedBefore(asks, memo) {
+	if plain && m.refusedBefore(asks) {
 		return false
 	}
-	at := m.choose(i, c.load, limit)
+	at := m.choose(i, c.load)
 	if at < 0 {
 		if plain {
-			m.refused[memo] = append(m.refused[memo], asks)
+			m.refused = append(m.refused, asks)
 		}
 		return false
 	}
@@ -150,8 +145,8 @@ func (m *mover) place(c *candidate, from int32, limit []int64) bool {
 	return true
 }
 
-func (m *mover) refusedBefore(asks shape, memo int) bool {
-	for _, r := range m.refused[memo] {
+func (m *mover) refusedBefore(asks shape) bool {
+	for _, r := range m.refused {
 		if asks[0] >= r[0] && asks[1] >= r[1] && asks[2] >= r[2] {
 			return true
 		}
@@ -166,7 +161,7 @@ const lookOn = 32
 // choose is the place among receivers of the one that takes a partition; -1 when none does. A broker that suits the later
 // goals too goes before one that does not, then a former copy there (it wins ties, F26), then one that is not avoided, then
 // the coldest.
-func (m *mover) choose(i int32, load int64, limit []int64) int {
+func (m *mover) choose(i int32, load int64) int {
 	g, best, rank, seen := m.goal, -1, 0, 0
 	copies := m.s.flags[i]&hasCopies != 0
 	parent := m.s.parentOf(i)
@@ -179,7 +174,7 @@ func (m *mover) choose(i int32, load int64, limit []int64) int {
 				break
 			}
 		}
-		if m.load[g][b]+load > limit[b] {
+		if m.load[g][b]+load > m.bands[g].upper[b] {
 			if m.bands[g].uniform {
 				break // those after it have more
 			}

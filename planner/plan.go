@@ -111,14 +111,14 @@ type GoalReport struct {
 	WhyNot    string  `json:"whyNot,omitempty"`
 	Mean      float64 `json:"mean"` // load per broker in service
 	Deviation float64 `json:"deviation"`
-	// Excess is the sum over all brokers of what is above their bands; ExcessFloor what would be left if partitions could be
+	// Excess is the sum over all brokers that are above their bands by more than the margin of what is above them; ExcessFloor what would be left if partitions could be
 	// divided: the excess of those that may not move.
 	ExcessBefore int64 `json:"excessBefore"`
 	ExcessAfter  int64 `json:"excessAfter"`
 	ExcessFloor  int64 `json:"excessFloor"`
 	// ExcessSingle is what is left above the bands wherever they are by partitions that are larger than any band.
 	ExcessSingle int64 `json:"excessSingle"`
-	// Over is how many brokers are above their bands.
+	// Over is how many brokers are above their bands by more than the margin.
 	OverBefore int `json:"overBefore"`
 	OverAfter  int `json:"overAfter"`
 	// Peak is the highest load in terms of its broker's share; 1 is the mean.

@@ -168,6 +168,7 @@ func TestTheSameSnapshotGivesTheSamePlan(t *testing.T) {
 
 func TestAPlanReportsNoLessThanItsFloors(t *testing.T) {
 	fleets(t, 500, func(t *testing.T, s *Snapshot, settings Settings) error {
+		settings.Margin = 0 // with one, a broker may stay a little above its band
 		plan := planned(t, s, settings)
 		bands := true
 		for _, g := range plan.Goals {

@@ -109,7 +109,7 @@ func (st *state) explainLeft(plan *Plan) {
 			continue
 		}
 		for b := range int32(len(st.s.Brokers)) {
-			if st.s.Brokers[b].receives() && st.load[r.Goal][b] > st.bands[r.Goal].upper[b] {
+			if st.s.Brokers[b].receives() && st.load[r.Goal][b] > st.bands[r.Goal].trigger[b] {
 				r.Left = append(r.Left, Left{Broker: st.s.Brokers[b].ID, Load: st.load[r.Goal][b], Upper: st.bands[r.Goal].upper[b], Reason: st.whyLeft(plan, r.Goal, b)})
 			}
 		}

@@ -80,10 +80,11 @@ func goalReport(s *Snapshot, settings *Settings, b *band, before, after []int64,
 	return r
 }
 
-// excess is what brokers in service have above their bands, and how many they are.
+// excess is what brokers in service that are above their bands by more than the margin have above them, and how many they
+// are.
 func excess(s *Snapshot, b *band, load []int64) (sum int64, over int) {
 	for i := range s.Brokers {
-		if s.Brokers[i].receives() && load[i] > b.upper[i] {
+		if s.Brokers[i].receives() && load[i] > b.trigger[i] {
 			sum += load[i] - b.upper[i]
 			over++
 		}
@@ -143,7 +144,7 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 	over := make([]bool, len(s.Brokers))
 	for _, g := range goals {
 		for b := range over {
-			over[b] = over[b] || (all[g].inEffect && s.Brokers[b].receives() && load[g][b] > all[g].upper[b])
+			over[b] = over[b] || (all[g].inEffect && s.Brokers[b].receives() && load[g][b] > all[g].trigger[b])
 		}
 	}
 	lists := make([][]int32, len(s.Brokers))
@@ -171,7 +172,7 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 			continue
 		}
 		for b := range over {
-			if !over[b] || load[g][b] <= all[g].upper[b] {
+			if !over[b] || load[g][b] <= all[g].trigger[b] {
 				continue
 			}
 			f.excesses[g] += max(0, fixed[g][b]-all[g].upper[b])

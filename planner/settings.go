@@ -20,8 +20,8 @@ type Settings struct {
 	MaxActions int `json:"maxActions"`
 	// Swaps: two partitions may change places where no single one fits.
 	Swaps bool `json:"swaps"`
-	// Margin is how far inside its band an action leaves both brokers, as a fraction of the mean: so that a little more load
-	// does not bring the broker back over its band at once (F27). It is also what a swap must gain at least, unless it brings
+	// Margin is how far above its band a broker must be to shed, as a fraction of the mean; it then sheds until it is within its
+	// band. So a little more load does not move anything (F27). It is also what a swap must gain at least, unless it brings
 	// the broker into its band. 0: no margin.
 	Margin float64 `json:"margin"`
 

@@ -91,11 +91,11 @@ func (st *state) movable(g Goal, i int32) bool {
 // share is a broker's load in terms of its mean.
 func (st *state) share(g Goal, b int32) float64 { return float64(st.load[g][b]) / st.bands[g].mean[b] }
 
-// overloaded are the brokers above a goal's band that may shed, the hottest first.
+// overloaded are the brokers above a goal's band by more than the margin that may shed, the hottest first.
 func (st *state) overloaded(g Goal) []int32 {
 	var over []int32
 	for b := range int32(len(st.s.Brokers)) {
-		if st.s.brokerRule(b, false) == "" && st.load[g][b] > st.bands[g].upper[b] {
+		if st.s.brokerRule(b, false) == "" && st.load[g][b] > st.bands[g].trigger[b] {
 			over = append(over, b)
 		}
 	}
