@@ -4,12 +4,14 @@ package brokeragent_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
 	"github.com/google/uuid"
 
 	"portage/brokeragent/agenttest"
+	"portage/brokeragent/control"
 	"portage/brokeragent/native"
 	"portage/internal/faults/faultstest"
 	"portage/metastore"
@@ -110,6 +112,50 @@ func TestR18NothingIsPromotedOverAnOwnerThatLives(t *testing.T) {
 		t.Errorf("by the word of another process it ended with %v", err)
 	}
 	b1.Write(orders, 0, "five")
+}
+
+// What the owner itself has, a restored backup, is all there is: it goes on with that.
+func TestR18AnOwnerGoesOnWithTheCopyInItsPlace(t *testing.T) {
+	f, b1, _, orders := ownerGone(t)
+	backup := t.TempDir()
+	b1.Stop()
+	agenttest.CopyDir(t, b1.PartitionDir(orders, 0), backup)
+	b1.Boot()
+	b1.WaitState(orders, 0, native.StateOpen)
+	b1.Write(orders, 0, "five")
+	b1.CommitOffset(orders, 0, "readers", 5)
+	b1.Restart() // what it opened at is known
+	b1.WaitState(orders, 0, native.StateOpen)
+	b1.Stop()
+	if err := os.RemoveAll(b1.PartitionDir(orders, 0)); err != nil {
+		t.Fatal(err)
+	}
+	agenttest.CopyDir(t, backup, b1.PartitionDir(orders, 0))
+	b1.Boot()
+	closed := b1.WaitState(orders, 0, native.StateClosed)
+	if closed.ReasonCode != native.CodeDataOlder || closed.End != 4 {
+		t.Fatalf("it is %+v", closed)
+	}
+	p := decisionOn{"b1"}.of(f, orders, control.CopyInPlace, closed.End)
+	owner, err := f.Store.FindBroker(t.Context(), "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Closed = &owner.ProcessInstance
+	if _, evidence, err := f.Store.PromoteCopy(t.Context(), p); err != nil || evidence.Lost != 1 {
+		t.Fatalf("%+v, %v", evidence, err)
+	}
+	b1.WaitState(orders, 0, native.StateOpen)
+	if at := b1.Write(orders, 0, "six"); at != 5 {
+		t.Errorf("the next record is at %d", at)
+	}
+	b1.Restart()
+	if values := b1.Values(orders, 0); !slices.Equal(values, []string{"one", "two", "three", "four", "six"}) {
+		t.Errorf("it has %q", values)
+	}
+	if code, offset := b1.CommittedOffset(orders, 0, "readers"); code != 0 || offset != 4 {
+		t.Errorf("the group is at %d, code %d", offset, code)
+	}
 }
 
 // No copy is left anywhere: an empty log begins where the lost one ended.

@@ -290,6 +290,9 @@ type RetainedCopy struct {
 	Records     int64     `json:"records"` // offsets from the divergence on
 }
 
+// CopyInPlace stands for the copy's id where a person lets an owner go on with what its own folder holds (R18).
+const CopyInPlace = "in-place"
+
 // RetainedCopies is everything a broker keeps beside its partitions.
 type RetainedCopies struct {
 	Copies []RetainedCopy `json:"copies"`

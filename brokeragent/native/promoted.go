@@ -58,6 +58,7 @@ func (p *Partition) hasEpoch(epoch int32) bool {
 }
 
 // obey puts the chosen copy in the partition's place; what is there instead goes to trash. It changes nothing once that is done.
+// A copy that was chosen in place stays there.
 //
 // This process dies anywhere in it: the copy is where it was or in its place with its marker, and the next process goes on.
 func (p *Partition) obey(d *decision, row *metastore.Assignment) error {
@@ -73,6 +74,15 @@ func (p *Partition) obey(d *decision, row *metastore.Assignment) error {
 	if table != nil {
 		_ = table.Close()
 	}
+	marker := Installed{MoveID: d.move.ID, Version: row.Version, End: d.evidence.CopyEnd, From: d.evidence.From}
+	if d.evidence.Copy == control.CopyInPlace {
+		if log != nil {
+			if err := log.Close(); err != nil {
+				return err
+			}
+		}
+		return p.keepInPlace(d, marker)
+	}
 	if _, err := os.Stat(p.dir()); err == nil {
 		if log == nil {
 			if log, err = p.openForEnd(); err != nil {
@@ -87,7 +97,6 @@ func (p *Partition) obey(d *decision, row *metastore.Assignment) error {
 			return err
 		}
 	}
-	marker := Installed{MoveID: d.move.ID, Version: row.Version, End: d.evidence.CopyEnd, From: d.evidence.From}
 	if err := os.MkdirAll(filepath.Dir(p.dir()), 0o755); err != nil {
 		return err
 	}
@@ -95,6 +104,38 @@ func (p *Partition) obey(d *decision, row *metastore.Assignment) error {
 		return p.installEmpty(d, marker)
 	}
 	return p.broker.trash.promote(d, marker, p)
+}
+
+// keepInPlace lets the log that its owner could not open, a restored backup for one, become the partition where it is.
+func (p *Partition) keepInPlace(d *decision, marker Installed) error {
+	log, err := p.openForEnd()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s, which was promoted by %s, is no readable log of this partition; promote another copy: %w", p.dir(), d.move.RequestedBy, err)
+	case log == nil:
+		return fmt.Errorf("%s, which was promoted by %s, is not here any more; promote another copy", p.dir(), d.move.RequestedBy)
+	}
+	marker.End = log.End()
+	if err := log.Close(); err != nil {
+		return err
+	}
+	if err := clampOffsets(p.dir(), d.evidence.KnownEnd); err != nil {
+		return err
+	}
+	return durable.WriteJSON(filepath.Join(p.dir(), installFile), marker)
+}
+
+// clampOffsets puts the committed offsets in a folder that are beyond where the log will go on back to there.
+func clampOffsets(dir string, end int64) error {
+	table, err := offsets.Open(dir)
+	if err != nil {
+		return fmt.Errorf("the committed offsets in %s can not be read: %w", dir, err)
+	}
+	clamped, err := offsets.ClampSnapshot(table.Snapshot(), end)
+	if err == nil {
+		err = table.Replace(clamped)
+	}
+	return errors.Join(err, table.Close())
 }
 
 // installEmpty begins an empty log where the lost one ended.
@@ -143,15 +184,7 @@ func (t *Trash) promote(d *decision, marker Installed, p *Partition) error {
 	if err := log.Close(); err != nil {
 		return err
 	}
-	table, err := offsets.Open(r.Dir)
-	if err != nil {
-		return fmt.Errorf("the committed offsets of copy %s can not be read: %w", d.evidence.Copy, err)
-	}
-	clamped, err := offsets.ClampSnapshot(table.Snapshot(), d.evidence.KnownEnd)
-	if err == nil {
-		err = table.Replace(clamped)
-	}
-	if err = errors.Join(err, table.Close()); err != nil {
+	if err := clampOffsets(r.Dir, d.evidence.KnownEnd); err != nil {
 		return err
 	}
 	if err := durable.WriteJSON(filepath.Join(r.Dir, installFile), marker); err != nil {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"portage/brokeragent/control"
+	"portage/brokeragent/native"
 	"portage/metastore"
+	"portage/workflows/protocol"
 )
 
 type promoteCmd struct {
@@ -17,6 +20,7 @@ type promoteCmd struct {
 	From       string       `help:"The broker whose copy becomes the partition; without it the copies that are left are only listed."`
 	Copy       string       `help:"Which of its copies; the one that ends highest when empty."`
 	Empty      bool         `help:"No copy is left anywhere: begin an empty log where the lost one ended."`
+	Without    []string     `help:"With --empty: a broker that does not answer and whose copies are given up. Repeatable." placeholder:"BROKER"`
 	AcceptLoss bool         `help:"What the copy lacks is lost for good."`
 	Reason     string       `help:"Why, for the audit."`
 	storeFlags
@@ -27,11 +31,15 @@ type promoteCmd struct {
 // silentFor is how long an owner's heartbeat must stand still before it is taken for gone: five heartbeats.
 const silentFor = 10 * time.Second
 
+// ownerUnreachable is the state of a partition whose owner's agent does not answer.
+const ownerUnreachable = "unreachable"
+
 // promotionReport is what --json prints.
 type promotionReport struct {
 	Partition  string                  `json:"partition"`
 	Owner      string                  `json:"owner"`
-	OwnerState string                  `json:"ownerState"` // as its agent says; "unreachable" when it does not answer
+	OwnerState string                  `json:"ownerState"`        // as its agent says; "unreachable" when it does not answer
+	Warning    string                  `json:"warning,omitempty"` // what an owner that does not answer may still be doing
 	KnownEnd   int64                   `json:"knownEnd"`
 	Candidates []listed                `json:"candidates"`
 	Silent     []string                `json:"silent,omitempty"` // brokers that could not be asked for copies
@@ -72,15 +80,15 @@ func (c *promoteCmd) Run(ctx context.Context) error {
 		return err
 	}
 	status, err := agents.Partition(ctx, owner.ControlURL, row.TopicID, row.Partition)
-	report.OwnerState = status.State
-	if err != nil && control.CodeOf(err) == "" {
-		report.OwnerState = "unreachable"
-	}
+	report.ownerSays(status, err)
 	if c.From == "" || !c.AcceptLoss {
 		if err := c.show(report); err != nil {
 			return err
 		}
 		return errors.New("nothing was promoted; name the broker with --from, and say --accept-loss")
+	}
+	if err := report.againstPromoting(); err != nil {
+		return err
 	}
 	chosen, err := c.choose(report)
 	if err != nil {
@@ -88,7 +96,7 @@ func (c *promoteCmd) Run(ctx context.Context) error {
 	}
 	decision := metastore.CopyPromotion{ID: "promote-" + uuid.NewString(), TopicID: row.TopicID, Partition: row.Partition, Owner: row.Owner, Epoch: row.Epoch, Version: row.Version,
 		Broker: c.From, Copy: chosen.ID, CopyEnd: max(0, chosen.End), By: whoami(), Reason: c.Reason}
-	if report.OwnerState == "closed" {
+	if report.OwnerState == string(native.StateClosed) {
 		decision.Closed = &owner.ProcessInstance
 	} else if decision.Heartbeat, err = c.standsStill(ctx, store, row.Owner); err != nil {
 		return err
@@ -99,6 +107,32 @@ func (c *promoteCmd) Run(ctx context.Context) error {
 	}
 	report.Done, report.NewOwner, report.Epoch = evidence, after.Owner, after.Epoch
 	return c.show(report)
+}
+
+// ownerSays takes what the owner's agent answered. The copy in its own place is a candidate when all that keeps it closed is that
+// it is not what the metastore knows of: a restored backup is often all there is.
+func (r *promotionReport) ownerSays(status control.PartitionStatus, err error) {
+	r.OwnerState = status.State
+	if err != nil && control.CodeOf(err) == "" {
+		r.OwnerState, r.Warning = ownerUnreachable, protocol.PromotionWarning
+	}
+	if status.State != string(native.StateClosed) || status.End == 0 {
+		return
+	}
+	switch status.ReasonCode {
+	case native.CodeDataOlder, native.CodeOtherEpoch, metastore.CodeStorageChanged:
+		r.Candidates = append(r.Candidates, listed{r.Owner, control.RetainedCopy{ID: control.CopyInPlace, TopicID: status.TopicID, Topic: status.Topic,
+			Partition: status.Partition, Epoch: -1, End: status.End, Bytes: status.Bytes, Reason: status.ReasonCode}})
+	}
+}
+
+// againstPromoting refuses to promote over an owner that serves the partition, or is about to.
+func (r *promotionReport) againstPromoting() error {
+	switch native.State(r.OwnerState) {
+	case native.StateOpen, native.StateFrozen, native.StateOpening:
+		return fmt.Errorf("%s is alive and has %s %s, so nothing is promoted over it; move the partition, or stop the agent if its data is lost for good", r.Owner, r.Partition, r.OwnerState)
+	}
+	return nil
 }
 
 // survey asks every broker for the copies it has left.
@@ -127,11 +161,17 @@ func (c *promoteCmd) survey(ctx context.Context, store *metastore.Store, agents 
 	return report, nil
 }
 
-// choose finds the copy that was asked for. An empty log is begun only when every broker says that it has no copy.
+// choose finds the copy that was asked for. An empty log is begun only when every broker but the owner says that it has no copy,
+// or is named as one whose copies are given up.
 func (c *promoteCmd) choose(report *promotionReport) (listed, error) {
 	if c.Empty {
 		if len(report.Candidates) > 0 {
 			return listed{}, fmt.Errorf("there are copies left of %s; promote one of them, `portage promote %s` lists them", c.Partition, c.Partition)
+		}
+		for _, id := range report.Silent {
+			if id != report.Owner && !slices.Contains(c.Without, id) {
+				return listed{}, fmt.Errorf("%s does not answer and may keep a copy of %s; start its agent, or give up what it has with --without %s", id, c.Partition, id)
+			}
 		}
 		return listed{}, nil
 	}
@@ -201,14 +241,24 @@ func (c *promoteCmd) show(r *promotionReport) error {
 		return nil
 	}
 	fmt.Printf("%s belongs to %s (%s), whose log is known to have reached %d.\n", r.Partition, r.Owner, r.OwnerState, r.KnownEnd)
+	if r.Warning != "" {
+		fmt.Printf("Mind that %s does not answer: %s.\n", r.Owner, r.Warning)
+	}
 	w := table()
 	fmt.Fprintln(w, "BROKER\tEPOCH\tEND\tWHERE\tWHY\tCOPY")
 	for _, copied := range r.Candidates {
 		where := "trash"
-		if copied.Quarantined {
+		switch {
+		case copied.ID == control.CopyInPlace:
+			where = "in place"
+		case copied.Quarantined:
 			where = "quarantine"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\n", copied.Broker, copied.Epoch, copied.End, where, copied.Reason, copied.ID)
+		epoch := "?"
+		if copied.Epoch >= 0 {
+			epoch = fmt.Sprint(copied.Epoch)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", copied.Broker, epoch, copied.End, where, copied.Reason, copied.ID)
 	}
 	if len(r.Candidates) == 0 {
 		fmt.Fprintln(w, "no copy is left at the brokers that answer")

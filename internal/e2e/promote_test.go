@@ -307,7 +307,7 @@ func TestR18APromotedCopyServesClients(t *testing.T) {
 		t.Fatalf("over a living owner it said (%d):\n%s", code, out)
 	}
 	w.must(w.KillAgent("b2"))
-	if out, code := promote(); code != 1 || !strings.Contains(out, "moved away") || !strings.Contains(out, "b2") {
+	if out, code := promote(); code != 1 || !strings.Contains(out, "moved away") || !strings.Contains(out, "b2") || !strings.Contains(out, "may still be acknowledging") {
 		t.Fatalf("without --from it said (%d):\n%s", code, out)
 	}
 	if out, code := promote("--from", "b1", "--accept-loss", "--reason", "b2 burnt down"); code != 0 || !strings.Contains(out, "10 offsets are lost") {
