@@ -43,4 +43,5 @@ func TestPlainStatementsEndWhenNothingAnswers(t *testing.T) {
 			t.Errorf("%s was answered through a network that swallows everything", name)
 		}
 	}
+	link.Set(netcut.Reset) // or closing the store waits for the connections that were given up
 }
