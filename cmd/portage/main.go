@@ -33,6 +33,7 @@ type cli struct {
 	Worker     workerCmd     `cmd:"" help:"Run a worker of the fleet."`
 	Demo       demoCmd       `cmd:"" help:"Run a whole fleet on this machine and move partitions under load."`
 	Move       moveCmd       `cmd:"" help:"Start, watch and cancel moves of partitions."`
+	Swap       swapCmd       `cmd:"" help:"Let two partitions of two brokers change places, both at once or neither."`
 	Promote    promoteCmd    `cmd:"" help:"Give a partition whose owner or its disk is gone to a copy that is left, accepting the loss."`
 	Trash      trashCmd      `cmd:"" help:"Look after the former copies that brokers keep."`
 	Quarantine quarantineCmd `cmd:"" help:"Look after the former copies that hold records their owner does not have."`

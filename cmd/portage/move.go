@@ -11,6 +11,7 @@ import (
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
@@ -65,10 +66,43 @@ type moveStartCmd struct {
 	OnSourceLoss string        `help:"When the source is gone: ask a person, promote the copy by itself (auto), or never." enum:"ask,auto,never" default:"ask"`
 	PromoteAfter time.Duration `help:"How long the source must be silent before it is taken for gone; with auto at least twice its --promote-fence." default:"2m"`
 
-	DSN       string `help:"The metastore, for --dry-run." name:"dsn"`
-	TokenFile string `help:"The fleet's secret, for --dry-run." type:"path"`
+	dryRunFlags
 	temporalFlags
 	outputFlags
+}
+
+// dryRunFlags are what a dry run asks.
+type dryRunFlags struct {
+	DSN       string `help:"The metastore, for --dry-run." name:"dsn"`
+	TokenFile string `help:"The fleet's secret, for --dry-run." type:"path"`
+}
+
+// asking gives what can be asked about a move without moving anything; its store is the caller's to close.
+func (f dryRunFlags) asking(ctx context.Context) (*activities.Moves, error) {
+	if f.DSN == "" || f.TokenFile == "" {
+		return nil, &exitError{exitUsage, errors.New("--dry-run needs --dsn and --token-file, since it asks the metastore and the agents")}
+	}
+	token, err := tokenFlags{f.TokenFile}.token()
+	if err != nil {
+		return nil, err
+	}
+	store, err := storeFlags{DSN: f.DSN}.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &activities.Moves{Store: store, Agents: control.NewClient(token)}, nil
+}
+
+// objected puts all that stands against something into one error, nil for nothing.
+func objected(against []planner.Objection) error {
+	if len(against) == 0 {
+		return nil
+	}
+	sentences := make([]string, len(against))
+	for i, o := range against {
+		sentences[i] = o.Reason
+	}
+	return errors.New(strings.Join(sentences, "; "))
 }
 
 // Run starts the move, and returns once it holds its partition or is refused.
@@ -103,13 +137,17 @@ func (c *moveStartCmd) Run(ctx context.Context) error {
 
 // startMove starts the workflow under the partition's id. A second one is an error, not a silent join.
 func startMove(ctx context.Context, t client.Client, queue string, in protocol.MoveInput) (client.WorkflowRun, error) {
-	id := protocol.PartitionWorkflowID(in.Topic, *in.Partition)
+	name := fmt.Sprintf("%s/%d", in.Topic, *in.Partition)
+	return startWorkflow(ctx, t, queue, protocol.PartitionWorkflowID(in.Topic, *in.Partition), name+" is", fmt.Sprintf("move %s to %s", name, in.To), protocol.WorkflowMove, in)
+}
+
+// startWorkflow starts a workflow that moves partitions; what says of them that they are, as "orders/3 is".
+func startWorkflow(ctx context.Context, t client.Client, queue, id, what, summary, workflow string, in any) (client.WorkflowRun, error) {
 	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true,
-		StaticSummary:                            fmt.Sprintf("move %s/%d to %s", in.Topic, *in.Partition, in.To)}, protocol.WorkflowMove, in)
+		WorkflowExecutionErrorWhenAlreadyStarted: true, StaticSummary: summary}, workflow, in)
 	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-		return nil, fmt.Errorf("%s/%d is already moving under workflow %q; wait for it or cancel it", in.Topic, *in.Partition, id)
+		return nil, fmt.Errorf("%s already moving under workflow %q; wait for it or cancel it", what, id)
 	}
 	if err != nil {
 		return nil, unreachable(fmt.Errorf("the move was not taken by Temporal: %w", err))
@@ -146,19 +184,11 @@ func claimed(ctx context.Context, t client.Client, run client.WorkflowRun) (prot
 }
 
 func (c *moveStartCmd) dryRun(ctx context.Context) error {
-	if c.DSN == "" || c.TokenFile == "" {
-		return &exitError{exitUsage, errors.New("--dry-run needs --dsn and --token-file, since it asks the metastore and the agents")}
-	}
-	token, err := tokenFlags{c.TokenFile}.token()
+	moves, err := c.asking(ctx)
 	if err != nil {
 		return err
 	}
-	store, err := storeFlags{DSN: c.DSN}.read(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	moves := &activities.Moves{Store: store, Agents: control.NewClient(token)}
+	defer moves.Store.Close()
 	facts, err := moves.Facts(ctx, c.Partition.topic, c.Partition.number, c.To)
 	if err != nil {
 		return unreachable(err)
@@ -169,12 +199,8 @@ func (c *moveStartCmd) dryRun(ctx context.Context) error {
 			return err
 		}
 	}
-	if len(against) > 0 {
-		sentences := make([]string, len(against))
-		for i, o := range against {
-			sentences[i] = o.Reason
-		}
-		return errors.New(strings.Join(sentences, "; "))
+	if err := objected(against); err != nil {
+		return err
 	}
 	if !c.JSON {
 		fmt.Printf("%s would move from %s to %s: %s to copy, room for %s there; nothing was changed\n", c.Partition, facts.Owner, c.To,
@@ -183,17 +209,48 @@ func (c *moveStartCmd) dryRun(ctx context.Context) error {
 	return nil
 }
 
-// moveRef names a move that was started.
+// moveRef names a move or a swap that was started.
 type moveRef struct {
-	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
-	Workflow  string       `help:"The move's workflow id, when it was started under one of its own."`
+	Partition partitionArg `arg:"" optional:"" help:"The partition, as orders/3; of a swap either one."`
+	Workflow  string       `help:"The workflow id instead, when it was started under one of its own."`
 }
 
-func (r moveRef) id() string {
+// Validate wants one of both.
+func (r moveRef) Validate() error {
+	if r.Workflow == "" && r.Partition == (partitionArg{}) {
+		return errors.New("name the partition, as orders/3, or the workflow with --workflow")
+	}
+	return nil
+}
+
+func (r moveRef) String() string {
+	if r.Workflow != "" {
+		return "workflow " + r.Workflow
+	}
+	return r.Partition.String()
+}
+
+// id is the workflow that was named or, of a partition that no Move runs for, the Swap that has it. Whatever Temporal can not
+// say of swaps is left to the caller's own call.
+func (r moveRef) id(ctx context.Context, t client.Client) string {
 	if r.Workflow != "" {
 		return r.Workflow
 	}
-	return r.Partition.workflowID()
+	own := r.Partition.workflowID()
+	described, err := t.DescribeWorkflow(ctx, own, "")
+	if err == nil && described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return own
+	}
+	swaps, err := t.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", protocol.WorkflowSwap)})
+	if err != nil {
+		return own
+	}
+	for _, swap := range swaps.GetExecutions() {
+		if id := swap.GetExecution().GetWorkflowId(); protocol.IsSwapOf(id, r.Partition.topic, r.Partition.number) {
+			return id
+		}
+	}
+	return own
 }
 
 type moveStatusCmd struct {
@@ -211,11 +268,11 @@ func (c *moveStatusCmd) Run(ctx context.Context) error {
 	}
 	defer t.Close()
 	if c.Wait {
-		return watch(ctx, t, c.id(), "", c.JSON)
+		return watch(ctx, t, c.id(ctx, t), "", c.JSON)
 	}
-	view, err := look(ctx, t, c.id(), "")
+	view, err := look(ctx, t, c.id(ctx, t), "")
 	if err != nil {
-		return notFound(err, c.Partition)
+		return notFound(err, c.moveRef)
 	}
 	if c.JSON {
 		return printJSON(view)
@@ -245,15 +302,15 @@ func (c *moveTuneCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer t.Close()
-	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: c.id(), UpdateName: protocol.UpdateTune, Args: []any{change},
+	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: c.id(ctx, t), UpdateName: protocol.UpdateTune, Args: []any{change},
 		WaitForStage: client.WorkflowUpdateStageCompleted})
 	if err != nil {
-		return notFound(err, c.Partition)
+		return notFound(err, c.moveRef)
 	}
 	if err := handle.Get(ctx, nil); err != nil {
 		return outcome(err)
 	}
-	fmt.Println(c.Partition, "goes on with the new settings")
+	fmt.Println(c.moveRef, "goes on with the new settings")
 	return nil
 }
 
@@ -270,29 +327,30 @@ func (c *moveCancelCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer t.Close()
-	if err := t.CancelWorkflow(ctx, c.id(), ""); err != nil {
-		return notFound(err, c.Partition)
+	id := c.id(ctx, t)
+	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
+		return notFound(err, c.moveRef)
 	}
 	if !c.Wait {
 		fmt.Println("asked to cancel")
 		return nil
 	}
-	err = t.GetWorkflow(ctx, c.id(), "").Get(ctx, nil)
+	err = t.GetWorkflow(ctx, id, "").Get(ctx, nil)
 	switch {
 	case err == nil:
-		return fmt.Errorf("too late: %s is committed and was moved; move it back to undo", c.Partition)
+		return fmt.Errorf("too late: %s is committed and was moved; move it back to undo", c.moveRef)
 	case temporal.IsCanceledError(err):
-		fmt.Println(c.Partition, "stays where it was; everything is restored")
+		fmt.Println(c.moveRef, "stays where it was; everything is restored")
 		return nil
 	}
 	return outcome(err)
 }
 
 // notFound turns Temporal's answer into a sentence.
-func notFound(err error, p partitionArg) error {
+func notFound(err error, ref moveRef) error {
 	var missing *serviceerror.NotFound
 	if errors.As(err, &missing) {
-		return fmt.Errorf("there is no move of %s in progress, or none that Temporal still knows", p)
+		return fmt.Errorf("there is no move of %s in progress, or none that Temporal still knows", ref)
 	}
 	return unreachable(err)
 }

@@ -21,7 +21,7 @@ import (
 
 // claimRef names a move that holds its partition.
 type claimRef struct {
-	ID string `arg:"" help:"The move's id, its workflow id, or its partition as orders/3." name:"id"`
+	ID string `arg:"" help:"The id of the move or the swap, its workflow id, or its partition as orders/3." name:"id"`
 }
 
 // find reads the move from the metastore, which knows it also when its workflow is gone.
@@ -40,6 +40,15 @@ func (r claimRef) find(ctx context.Context, store *metastore.Store) (*metastore.
 			if move, err = store.FindMove(ctx, row.Moving()); err != nil {
 				return nil, unreachable(err)
 			}
+		}
+	}
+	if move == nil {
+		sides, err := store.SwapSides(ctx, r.ID)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		if len(sides) > 0 {
+			move = &sides[0]
 		}
 	}
 	if move == nil {
@@ -205,7 +214,7 @@ func (c *moveAbandonCmd) Run(ctx context.Context) error {
 			}
 			return unreachable(err)
 		}
-		fmt.Printf("the workflow run of move %s is gone; its claim is taken back, %s/%d stays on %s\n", move.ID, move.Topic, move.Partition, move.FromBroker)
+		fmt.Printf("the workflow run of move %s is gone; its claim is taken back, %s\n", move.ID, staying(ctx, store, move))
 		return nil
 	}
 	if err := decide(ctx, t, move, protocol.DecisionAbandon, c.Reason); err != nil {
@@ -214,11 +223,26 @@ func (c *moveAbandonCmd) Run(ctx context.Context) error {
 	var failure *temporal.ApplicationError
 	err = t.GetWorkflow(ctx, move.WorkflowID, move.RunID).Get(ctx, nil)
 	if errors.As(err, &failure) && failure.Type() == protocol.ErrAbandoned {
-		fmt.Printf("%s/%d stays on %s; what was copied is kept in the trash of %s\n", move.Topic, move.Partition, move.FromBroker, move.ToBroker)
+		fmt.Printf("%s; what was copied is kept in trash\n", staying(ctx, store, move))
 		return nil
 	}
 	if err == nil {
 		return fmt.Errorf("too late: %s/%d is committed and was moved; move it back to undo", move.Topic, move.Partition)
 	}
 	return outcome(err)
+}
+
+// staying says where the partition of a move that was given up stays, or both of a swap.
+func staying(ctx context.Context, store *metastore.Store, move *metastore.Move) string {
+	sides := []metastore.Move{*move}
+	if move.Swap != nil {
+		if both, err := store.SwapSides(ctx, *move.Swap); err == nil {
+			sides = both
+		}
+	}
+	var stay []string
+	for _, m := range sides {
+		stay = append(stay, fmt.Sprintf("%s/%d stays on %s", m.Topic, m.Partition, m.FromBroker))
+	}
+	return strings.Join(stay, ", ")
 }

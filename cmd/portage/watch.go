@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -37,7 +38,7 @@ func look(ctx context.Context, t client.Client, id, run string) (moveView, error
 	for _, a := range described.RawResponse.GetPendingActivities() {
 		var p protocol.Progress
 		if converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p) == nil && p.BytesTotal > 0 {
-			view.Status.BytesDone, view.Status.BytesTotal, view.Status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec
+			view.Status.Took(p)
 		}
 		if a.GetAttempt() > 1 && a.GetLastFailure() != nil {
 			view.Retrying = a.GetLastFailure().GetMessage()
@@ -61,7 +62,14 @@ func queryStatus(ctx context.Context, t client.Client, id, run string) (protocol
 func (v moveView) line() string {
 	s := v.Status
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s/%d  %s → %s  %s", s.Topic, s.Partition, dash(s.From), s.To, s.Phase)
+	sides := []string{fmt.Sprintf("%s/%d  %s → %s", s.Topic, s.Partition, dash(s.From), s.To)}
+	if len(s.Sides) > 0 {
+		sides = nil
+		for _, side := range s.Sides {
+			sides = append(sides, fmt.Sprintf("%s  %s → %s", side, dash(side.From), dash(side.To)))
+		}
+	}
+	fmt.Fprintf(&b, "%s  %s", strings.Join(sides, ", "), s.Phase)
 	if s.BytesTotal > 0 {
 		fmt.Fprintf(&b, "  %s of %s (%d %%)", protocol.ByteSize(s.BytesDone), protocol.ByteSize(s.BytesTotal), s.BytesDone*100/s.BytesTotal)
 		if s.BytesPerSec > 0 && s.Phase == protocol.PhaseCopy {
@@ -89,7 +97,7 @@ func dash(s string) string {
 // watch shows a move until it ends: a bar that is redrawn on a terminal, a line a change when piped.
 func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) error {
 	done := make(chan error, 1)
-	var result protocol.MoveResult
+	var result json.RawMessage
 	handle := t.GetWorkflow(ctx, id, run)
 	go func() { done <- handle.Get(ctx, &result) }()
 	terminal := term.IsTerminal(int(os.Stdout.Fd())) && !asJSON
@@ -108,11 +116,7 @@ func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) er
 			if asJSON {
 				return printJSON(result)
 			}
-			fmt.Printf("%s/%d moved from %s to %s: %s copied, writes held for %.0f ms\n", result.Topic, result.Partition, result.From, result.To, protocol.ByteSize(result.Bytes), result.FrozenMS)
-			if result.TooLate != "" {
-				fmt.Println(result.TooLate)
-			}
-			return nil
+			return tell(result)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
@@ -129,6 +133,32 @@ func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) er
 			}
 		}
 	}
+}
+
+// tell says how a Move or a Swap ended.
+func tell(raw json.RawMessage) error {
+	var result struct {
+		protocol.MoveResult
+		How   string                `json:"how"`
+		Sides []protocol.MoveResult `json:"sides"`
+	}
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return fmt.Errorf("the result can not be read: %w", err)
+	}
+	if len(result.Sides) == 0 {
+		result.Sides = []protocol.MoveResult{result.MoveResult}
+	} else if result.How == protocol.SwapFull {
+		fmt.Println("changed places together:")
+	} else {
+		fmt.Println("changed places as two moves, one after the other:")
+	}
+	for _, m := range result.Sides {
+		fmt.Printf("%s/%d moved from %s to %s: %s copied, writes held for %.0f ms\n", m.Topic, m.Partition, m.From, m.To, protocol.ByteSize(m.Bytes), m.FrozenMS)
+	}
+	if result.TooLate != "" {
+		fmt.Println(result.TooLate)
+	}
+	return nil
 }
 
 // bar is the line with a bar of the copied part.

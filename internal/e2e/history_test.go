@@ -80,6 +80,34 @@ var paths = []struct {
 	}},
 	{"promoted", func(w *world, l *load) client.WorkflowRun { return w.decided(l, protocol.DecisionPromote) }},
 	{"abandoned", func(w *world, l *load) client.WorkflowRun { return w.decided(l, protocol.DecisionAbandon) }},
+	{"swap-done", func(w *world, _ *load) client.WorkflowRun { return w.startSwap() }},
+	{"swap-refused", func(w *world, _ *load) client.WorkflowRun {
+		return w.startSwap(func(in *protocol.SwapInput) { in.B.Topic = "nowhere" })
+	}},
+	{"swap-cancelled", func(w *world, _ *load) client.WorkflowRun {
+		frozen := w.faults.Arm("worker1", "swap.frozen")
+		run := w.startSwap()
+		w.must(frozen.Reached(w.ctx))
+		w.cancel(run)
+		w.must(frozen.Continue())
+		return run
+	}},
+	{"swap-started-over", func(w *world, _ *load) client.WorkflowRun { // a freeze's lease ends
+		frozen := w.faults.Arm("worker1", "swap.frozen")
+		run := w.startSwap()
+		w.must(frozen.Reached(w.ctx))
+		w.released()
+		w.must(frozen.Continue())
+		return run
+	}},
+	{"swap-abandoned", func(w *world, _ *load) client.WorkflowRun {
+		cutover := w.faults.Arm("worker1", "swap.before")
+		run := w.startSwap()
+		w.must(cutover.Reached(w.ctx))
+		w.must(w.Client.SignalWorkflow(w.ctx, run.GetID(), run.GetRunID(), protocol.DecisionAbandon, protocol.Decision{By: "test", Reason: "no use"}))
+		w.must(cutover.Continue())
+		return run
+	}},
 }
 
 // decided starts a move whose source dies before the cutover, and lets a person decide.
@@ -141,6 +169,7 @@ func (w *world) replays(run client.WorkflowRun, name string) {
 	}
 	replayer := sdk.NewWorkflowReplayer()
 	replayer.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	replayer.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	replayer.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	if err := replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), h); err != nil {
 		w.t.Error(err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -286,4 +287,58 @@ func TestASwapAndItsUndo(t *testing.T) {
 	}
 	load.acknowledge(loadPerSecond / 2)
 	load.finish()
+}
+
+// A swap from the command line: looked at first, watched, tuned, found by either partition, given up, done, too late to cancel.
+func TestASwapFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2, workers: 1})
+	load := w.loadBoth()
+	load.fill(4)
+	a, b := w.topic+"/0", w.topic+"/1"
+	expect := func(what string, code int, says string, args ...string) {
+		t.Helper()
+		if out, got := w.command(args...)(); got != code || !strings.Contains(out, says) {
+			t.Errorf("%s: exit code %d, want %d, with %q:\n%s", what, got, code, says, out)
+		}
+	}
+	expect("the dry run", 0, "nothing was changed", "swap", a, b, "--dry-run", "--dsn", w.DSN(), "--token-file", w.TokenFile())
+	expect("one partition twice", 1, "are both", "swap", a, a)
+	expect("the start", 0, "change places", "swap", a, b, "--reason", "balance", "--limit", "128KiB") // half a minute of copying
+	expect("a second", 1, "already moving", "swap", b, a)
+	expect("the status, by its second partition", 0, b+"  b2 → b1", "move", "status", b)
+	expect("where the second should be", 0, "a swap with "+a, "explain", b, "--dsn", w.DSN(), "--token-file", w.TokenFile())
+	expect("the pace", 0, "goes on", "move", "tune", b, "--limit", "64KiB")
+	expect("abandoning it", 0, a+" stays on b1, "+b+" stays on b2", "move", "abandon", b, "--reason", "no use", "--dsn", w.DSN(), "--single-node-metastore")
+	w.bothAt("b1", "b2")
+	expect("the swap, watched", 0, "changed places together", "swap", a, b, "--wait")
+	w.bothAt("b2", "b1")
+	expect("a late cancel", 1, "", "move", "cancel", "--workflow", protocol.SwapWorkflowID(w.swapInput().A, w.swapInput().B))
+	if out, code := w.run("cluster", "moves", "--all", "--dsn", w.DSN()); code != 0 || !strings.Contains(out, a) || !strings.Contains(out, b) {
+		t.Errorf("the list of moves: exit code %d:\n%s", code, out)
+	}
+	load.acknowledge(loadPerSecond / 4)
+	load.finish()
+}
+
+// A write of a swap took effect and its reply was lost: the repeat finds what was done, for both sides.
+func TestSwapLostReplies(t *testing.T) {
+	t.Parallel()
+	cells := matrix.table("whose reply was lost in a swap, and how it ended:", []string{lostColumn}, everyCell...)
+	for _, call := range []string{"ClaimSwap", "Freeze", "Drain", "CommitSwap"} {
+		cells.run(t, call, lostColumn, func(t *testing.T) string {
+			w := newWorld(t, setup{brokers: 2, workers: 1})
+			load := w.loadBoth()
+			watched := w.watchBoth()
+			lost := w.faults.LoseReply("worker1", call)
+			run := w.startSwap()
+			w.must(lost.Lost(w.ctx))
+			result := w.mustSwap(run)
+			watched()
+			if result.Attempts != 1 {
+				t.Errorf("the swap took %d attempts", result.Attempts)
+			}
+			return w.swapped(load, result)
+		})
+	}
 }

@@ -227,6 +227,7 @@ func (x *Explanation) askTemporal(ctx context.Context, s Sources, topic string, 
 		return
 	}
 	live(status, described)
+	*status = status.SeenFrom(topic, partition)
 	view.Status, view.To, view.By, view.Reason = status, status.To, status.By, status.Reason
 	if view.MoveID == "" {
 		view.MoveID = status.MoveID
@@ -262,7 +263,7 @@ func live(status *protocol.Status, described *client.WorkflowExecutionDescriptio
 	for _, a := range described.RawResponse.GetPendingActivities() {
 		var p protocol.Progress
 		if converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p) == nil && p.BytesTotal > 0 {
-			status.BytesDone, status.BytesTotal, status.BytesPerSec = p.BytesDone, p.BytesTotal, p.BytesPerSec
+			status.Took(p)
 		}
 	}
 }
@@ -279,6 +280,9 @@ func (x *Explanation) conclude() {
 			x.block(CodeClaimOrphaned, fmt.Sprintf("the claim's workflow run is closed (%s)", m.Workflow), &m.Since)
 		case m.Status != nil:
 			x.Should, x.Why = m.Status.ShouldBeOn, "a move is in progress"
+			if with := m.Status.With(); with != "" {
+				x.Why = "a swap with " + with + " is in progress"
+			}
 		case m.To != "":
 			x.Should, x.Why = m.To, "a move is in progress"
 		}

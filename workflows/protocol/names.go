@@ -2,6 +2,8 @@
 // one block, and the JSON of inputs, results, signals and queries. It imports neither network nor database code.
 package protocol
 
+import "strings"
+
 // TaskQueue is the default queue of a fleet's workers.
 const TaskQueue = "portage"
 
@@ -95,4 +97,11 @@ func SwapWorkflowID(a, b SwapPartition) string {
 		a, b = b, a
 	}
 	return "swap:" + a.Topic + ":" + itoa(a.number()) + ":" + b.Topic + ":" + itoa(b.number())
+}
+
+// IsSwapOf reports whether a workflow id is that of a swap with a partition.
+func IsSwapOf(workflowID, topic string, partition int32) bool {
+	sides, isSwap := strings.CutPrefix(workflowID, "swap:")
+	own := topic + ":" + itoa(partition)
+	return isSwap && (strings.HasPrefix(sides, own+":") || strings.HasSuffix(sides, ":"+own))
 }

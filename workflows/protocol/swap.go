@@ -163,3 +163,23 @@ type SwapOwners struct {
 
 // SwapSideID is the move id of one side of a swap; side is 0 or 1. The metastore gives the same.
 func SwapSideID(swapID string, side int) string { return swapID + "." + itoa(int32(side)) }
+
+// SeenFrom is the status as it concerns one partition: of a swap, that of its side.
+func (s Status) SeenFrom(topic string, partition int32) Status {
+	for _, side := range s.Sides {
+		if side.Topic == topic && side.Partition == partition {
+			s.Topic, s.Partition, s.From, s.To, s.MoveID, s.IsOn, s.ShouldBeOn = side.Topic, side.Partition, side.From, side.To, side.MoveID, side.IsOn, side.ShouldBeOn
+		}
+	}
+	return s
+}
+
+// With names the other partition of a swap, "" for a move.
+func (s Status) With() string {
+	for _, side := range s.Sides {
+		if side.Topic != s.Topic || side.Partition != s.Partition {
+			return side.String()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+type swapCmd struct {
+	A        partitionArg      `arg:"" help:"One partition, as orders/3."`
+	B        partitionArg      `arg:"" help:"The other, as payments/1; it must be on another broker."`
+	Wait     bool              `help:"Watch the swap until it ends."`
+	DryRun   bool              `help:"Check only; needs --dsn and --token-file."`
+	Reason   string            `help:"Why, for the audit."`
+	Limit    protocol.ByteSize `help:"Bytes a second of each of both copies; 0 is no limit." default:"0"`
+	Force    bool              `help:"Accept an expected freeze longer than the limit."`
+	TwoMoves bool              `help:"Where there is too little room for both at once, move one after the other."`
+
+	dryRunFlags
+	temporalFlags
+	outputFlags
+}
+
+// Run starts the swap, and returns once it holds both partitions or is refused.
+func (c *swapCmd) Run(ctx context.Context) error {
+	in := protocol.SwapInput{A: protocol.SwapPartition{Topic: c.A.topic, Partition: &c.A.number}, B: protocol.SwapPartition{Topic: c.B.topic, Partition: &c.B.number},
+		By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force, TwoMoves: c.TwoMoves}
+	if c.DryRun {
+		return c.dryRun(ctx, in)
+	}
+	temporal, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	what := fmt.Sprintf("%s and %s", c.A, c.B)
+	run, err := startWorkflow(ctx, temporal, c.TaskQueue, protocol.SwapWorkflowID(in.A, in.B), what+" are", "swap "+what, protocol.WorkflowSwap, in)
+	if err != nil {
+		return err
+	}
+	if c.Wait {
+		return watch(ctx, temporal, run.GetID(), run.GetRunID(), c.JSON)
+	}
+	status, err := claimed(ctx, temporal, run)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(map[string]any{"workflowId": run.GetID(), "runId": run.GetRunID(), "status": status})
+	}
+	fmt.Printf("%s change places under workflow %s\nwatch it: portage move status --workflow %s --wait\n", what, run.GetID(), run.GetID())
+	return nil
+}
+
+func (c *swapCmd) dryRun(ctx context.Context, in protocol.SwapInput) error {
+	moves, err := c.asking(ctx)
+	if err != nil {
+		return err
+	}
+	defer moves.Store.Close()
+	facts, err := moves.SwapFacts(ctx, in.Sides())
+	if err != nil {
+		return unreachable(err)
+	}
+	against := planner.CheckSwap(facts[0], facts[1])
+	how := protocol.SwapFull
+	if planner.OnlyRoom(against) && c.TwoMoves {
+		how = protocol.SwapTwoMoves
+	}
+	if c.JSON {
+		sides := make([]map[string]any, len(facts))
+		for i, f := range facts {
+			sides[i] = map[string]any{"partition": in.Sides()[i].String(), "from": f.Owner, "to": f.To, "bytes": f.PartitionBytes, "room": f.TargetRoomBytes}
+		}
+		if err := printJSON(map[string]any{"sides": sides, "how": how, "objections": against}); err != nil {
+			return err
+		}
+	}
+	if how == protocol.SwapFull {
+		if err := objected(against); err != nil {
+			return err
+		}
+	}
+	if !c.JSON {
+		for i, f := range facts {
+			fmt.Printf("%s would go from %s to %s: %s to copy, room for %s there\n", in.Sides()[i], f.Owner, f.To, protocol.ByteSize(max(0, f.PartitionBytes)), protocol.ByteSize(max(0, f.TargetRoomBytes)))
+		}
+		if how == protocol.SwapTwoMoves {
+			fmt.Println("there is too little room for both at once, so one would go after the other")
+		}
+		fmt.Println("nothing was changed")
+	}
+	return nil
+}
