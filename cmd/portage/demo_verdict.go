@@ -128,6 +128,8 @@ func (d *demo) stay(ctx context.Context) error {
 		fmt.Sprintf("export PORTAGE_DSN='%s' PORTAGE_TOKEN_FILE='%s' TEMPORAL_ADDRESS='%s'", d.fleet.DSN(), d.fleet.TokenFile(), d.fleet.Temporal.Address()),
 		program + " cluster members",
 		program + " cluster moves --all",
+		program + " explain orders/3",
+		program + " doctor --single-node-metastore",
 		fmt.Sprintf("%s move start %s/3 --to b4 --wait", program, demoTopic),
 		fmt.Sprintf("%s move start %s/1 --to b1 --limit 4MiB", program, demoTopic),
 		fmt.Sprintf("%s move status %s/1 --wait", program, demoTopic),
