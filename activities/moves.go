@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 
@@ -168,7 +169,7 @@ func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflo
 	in := args.Input
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: metastore.KindMove, Topic: in.Topic, Partition: *in.Partition, To: in.To,
 		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason,
-		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor()})
+		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor(), Expect: expected(args), Plan: in.Plan, PlanSeq: in.PlanSeq})
 	if err != nil {
 		return protocol.Claim{}, err
 	}
@@ -178,6 +179,20 @@ func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflo
 func (m *Moves) claimOf(row *metastore.Assignment, move *metastore.Move) protocol.Claim {
 	return protocol.Claim{MoveID: move.ID, TopicID: row.TopicID, Topic: row.Topic, Partition: row.Partition, From: move.FromBroker, To: move.ToBroker,
 		Epoch: row.Epoch, Version: move.ClaimVersion, ControllerEpoch: m.ControllerEpoch, ControllerID: m.ControllerID}
+}
+
+// expected is what the claim expects of its row. The claims of earlier attempts have changed its version.
+func expected(args protocol.ClaimArgs) *metastore.ExpectedRow {
+	e := args.Input.Expect
+	if e == nil {
+		return nil
+	}
+	row := &metastore.ExpectedRow{Owner: e.From}
+	row.TopicID, _ = uuid.Parse(e.TopicID) // what is no id is not compared
+	if args.Attempt <= 1 {
+		row.Version = e.Version
+	}
+	return row
 }
 
 // Ensure makes the destination ready: vacant, with room, its staging open, a former copy adopted where digests match.

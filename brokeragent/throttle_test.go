@@ -55,3 +55,18 @@ func TestThrottleCanBeChangedAndLifted(t *testing.T) {
 		t.Error("a reader that is gone was waited for")
 	}
 }
+
+// A copy that is held at next to nothing goes on as soon as it is let go, not once it would have passed.
+func TestThrottleWaitsOnAtTheNewRate(t *testing.T) {
+	throttle := newThrottle(1)
+	throttle.limiter.AllowN(time.Now(), throttleBurst) // nothing is left
+	passed := make(chan error)
+	go func() { passed <- throttle.wait(t.Context(), throttleBurst) }() // 12 days
+	for range 3 {
+		throttle.set(2)
+	}
+	throttle.set(0)
+	if err := <-passed; err != nil {
+		t.Error(err)
+	}
+}

@@ -107,7 +107,11 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 	w.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	w.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
+	w.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
+	plans := &activities.Plans{Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
 	for name, step := range map[string]any{
+		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
+		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause,
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
 		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
 		protocol.ActivityPace:        moves.Pace,

@@ -36,6 +36,7 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 	if err := errors.Join(m.expose(ctx, m.tune, m.progress), m.decisions(ctx, end)); err != nil {
 		return nil, err
 	}
+	m.takeAdjustments(ctx)
 	for {
 		result, err := m.attempt(ctx)
 		switch {
@@ -112,8 +113,11 @@ func (m *move) confirm(cancellable workflow.Context, evidence protocol.Evidence,
 func (m *move) copyAndCutOver(ctx workflow.Context) (evidence protocol.Evidence, promoted *protocol.PromoteResult, err error) {
 	forced := false
 	for {
-		if !forced {
+		if err = m.whileHeld(ctx); err == nil && !forced {
 			err = m.copyUp(ctx)
+		}
+		if err == nil {
+			err = m.whileHeld(ctx)
 		}
 		if err == nil {
 			evidence, err = m.cutOver(ctx)

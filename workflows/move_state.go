@@ -21,6 +21,7 @@ type move struct {
 	lost     bool               // the source is gone and not back
 	mustAsk  string             // why "onSourceLoss":"auto" can not decide on this claim and a person must
 	decision *protocol.Decision // a person's, to promote
+	held     *protocol.Pause    // nothing is copied and no cutover begins while it is set
 }
 
 func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
@@ -43,13 +44,13 @@ func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !m.claimed {
 		return m.status, nil
 	}
-	return m.status, setPace(ctx, m.claim, m.in.Limit).Get(ctx, nil)
+	return m.status, setPace(ctx, m.claim, m.pace()).Get(ctx, nil)
 }
 
 func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
 	m.status.Took(p)
-	if m.lost && p.Blocked == "" {
-		return // the source is what it waits for, whatever else was in the way meanwhile
+	if (m.lost || m.held != nil) && p.Blocked == "" {
+		return // that is what it waits for, whatever else was in the way meanwhile
 	}
 	m.blockedNow(ctx, p.Blocked, p.BlockedReason)
 }

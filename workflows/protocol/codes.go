@@ -13,6 +13,10 @@ const (
 	CodeSourceLost             = "source_lost"
 	CodePromotionNeedsDecision = "promotion_needs_decision"
 	CodeTooLittleRoom          = "too_little_room"
+	CodePaused                 = "paused"
+	CodeNeedsApproval          = "needs_approval"
+	CodeDeadline               = "deadline_passed"
+	CodeCanaryFailed           = "canary_failed"
 )
 
 // Explanation is what a stable code says to people. Both texts are one sentence each; Unblock names the very command where
@@ -63,6 +67,11 @@ var Codes = map[string]Explanation{
 	"broker_not_draining":    {"Partitions may still come to the broker.", "Mark it with `portage broker drain`, move what it has away, and remove it then."},
 	"quarantined_copies":     {"The broker has copies in quarantine, whose records are nowhere else.", "Look at them with `portage quarantine list`, export or purge them, and remove the broker then."},
 	"row_drifted":            {"The partition is not as it was when its move was planned.", "Plan again; a rebalance without approval does so by itself."},
+	"unknown_plan":           {"The plan is not kept, or not any more.", "Plan anew with `portage rebalance --dry-run`."},
+	"paused":                 {"Rebalances are paused: nothing is copied and no move begins, what was copied is kept.", "`portage cluster resume --reason ...`, or the update resume of the rebalance that was paused by itself."},
+	"needs_approval":         {"The rebalance moves nothing before its plan is approved.", "Look at the plan and approve it with `portage rebalance --approve HASH`, or with the update approve."},
+	"deadline_passed":        {"The rebalance starts no more moves, because its deadline has passed.", "Start another one with a later deadline."},
+	"canary_failed":          {"The first moves of the rebalance were not as its canary demands, so the rest was not started.", "Look at what the report says of them, mend that, and rebalance again."},
 	"too_few_brokers":        {"Too few brokers would be left to take partitions.", "Add a broker, or say with --min-brokers how many must stay."},
 	"unknown_move":           {"There is no move by this id.", "Choose one that `portage cluster moves --all` lists."},
 	"internal_topic":         {"Internal topics never move.", "Nothing: this is not possible."},

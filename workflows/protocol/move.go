@@ -34,6 +34,18 @@ type MoveInput struct {
 	OnSourceLoss string `json:"onSourceLoss,omitempty"`
 	// PromoteAfter is how long the source must be silent before it is taken for gone; DefaultPromoteAfter when 0.
 	PromoteAfter Duration `json:"promoteAfter,omitempty"`
+	// Expect is what the partition's row must be for the move to begin; a rebalance gives what its plan was made of.
+	Expect *Expect `json:"expect,omitempty"`
+	// Plan and PlanSeq name the action of a plan that this move carries out.
+	Plan    string `json:"plan,omitempty"`
+	PlanSeq int    `json:"planSeq,omitempty"`
+}
+
+// Expect is what a move expects of its partition's row; what is absent is not compared.
+type Expect struct {
+	TopicID string `json:"topicId,omitempty"`
+	From    string `json:"from,omitempty"`
+	Version int64  `json:"version,omitempty"`
 }
 
 // Policy is OnSourceLoss with its default.

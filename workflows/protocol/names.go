@@ -13,6 +13,9 @@ const (
 	WorkflowSwap       = "Swap"
 	WorkflowSupervisor = "Supervisor"
 
+	WorkflowRebalance    = "Rebalance"
+	WorkflowDecommission = "Decommission"
+
 	ActivityClaim   = "Claim"
 	ActivityEnsure  = "Ensure"
 	ActivityCopy    = "Copy"
@@ -34,9 +37,28 @@ const (
 
 	ActivitySupervise = "Supervise"
 
+	ActivityPlan          = "Plan"
+	ActivityApprovePlan   = "ApprovePlan"
+	ActivityActions       = "Actions"
+	ActivityRecordActions = "RecordActions"
+	ActivityWatchPause    = "WatchPause"
+
+	ActivityCheckDecommission = "CheckDecommission"
+	ActivityBeginDrain        = "BeginDrain"
+	ActivityCancelDrain       = "CancelDrain"
+	ActivityRemoveBroker      = "RemoveBroker"
+
 	QueryStatus    = "Status"
 	SignalProgress = "progress"
 	UpdateTune     = "tune"
+	SignalAdjust   = "adjust"
+
+	// The updates of a rebalance.
+	UpdateApprove = "approve"
+	UpdatePause   = "pause"
+	UpdateResume  = "resume"
+	UpdateSkip    = "skip"
+	UpdateLimits  = "limits"
 
 	// Each is an update and a signal, with a Decision as its input.
 	DecisionPromote = "promote"

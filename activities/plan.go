@@ -1,0 +1,290 @@
+package activities
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/activity"
+
+	"portage/brokeragent/control"
+	"portage/internal/fleetview"
+	"portage/internal/units"
+	"portage/metastore"
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+// Plans are the activities of Rebalance and Decommission. What they read is the primary's and the agents' own; what they
+// decide is the planner's.
+type Plans struct {
+	Store  *metastore.Store
+	Agents *control.Client
+	Logger *slog.Logger
+}
+
+// keptSamples is how many passes of loads are kept: as many as the default window needs, and some more.
+const keptSamples = 128
+
+// Plan looks at the fleet, plans, and keeps the plan with what it was made of. The workflow gets a summary.
+//
+// The worker dies before the plan is kept: it is made again, of the fleet as it is then. After it, or the reply is lost: the
+// plan that was kept under the id is taken, so that what is shown is what is kept.
+func (p *Plans) Plan(ctx context.Context, args protocol.PlanArgs) (protocol.PlanSummary, error) {
+	return patientPlan(ctx, p, func(ctx context.Context) (protocol.PlanSummary, error) {
+		pause, err := p.Store.Paused(ctx)
+		if err != nil {
+			return protocol.PlanSummary{}, err
+		}
+		summary, err := p.plan(ctx, args)
+		summary.Paused = protocol.Pause(pause)
+		return summary, err
+	})
+}
+
+func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.PlanSummary, error) {
+	settings, wave, err := settingsOf(args)
+	if err != nil {
+		return protocol.PlanSummary{}, refused(metastore.CodeInvalidSetting, err.Error())
+	}
+	kept, err := p.Store.FindPlan(ctx, args.ID)
+	if err == nil && kept == nil && args.Hash != "" {
+		if kept, err = p.Store.FindPlanByHash(ctx, args.Hash); err == nil && kept == nil {
+			return protocol.PlanSummary{}, refused(metastore.CodeUnknownPlan, fmt.Sprintf("no plan of hash %s is kept; plan anew with `portage rebalance --dry-run`", args.Hash))
+		}
+	}
+	if err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	if kept != nil {
+		return summaryOf(kept, settings, wave)
+	}
+	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, keptSamples); err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	snapshot, err := fleetview.Read(ctx, p.Store, p.Agents, settings)
+	if err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	plan, err := p.planOf(ctx, snapshot, settings, args)
+	if err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	row := metastore.Plan{ID: args.ID, Rebalance: args.Rebalance, Hash: plan.Hash, Actions: len(plan.Actions), Bytes: plan.BytesMoved, RequestedBy: args.By, Reason: args.Reason}
+	if row.Body, err = json.Marshal(plan); err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	if len(plan.Actions) > 0 { // a plan of nothing needs no proof of what it was made of
+		var whole bytes.Buffer
+		if _, err := snapshot.WriteTo(&whole); err != nil {
+			return protocol.PlanSummary{}, err
+		}
+		row.Snapshot = whole.Bytes()
+	}
+	if err := p.Store.SavePlan(ctx, row); err != nil {
+		return protocol.PlanSummary{}, err
+	}
+	return summaryOf(&row, settings, wave)
+}
+
+// mostInWave bounds what is started before the fleet is looked at again.
+const mostInWave = 100
+
+// settingsOf are the settings a plan is made with, and how many of its actions are one wave.
+func settingsOf(args protocol.PlanArgs) (settings planner.Settings, wave int, err error) {
+	settings, err = fleetview.Settings(args.Settings)
+	if wave = settings.MaxActions; wave == 0 || wave > mostInWave {
+		wave = mostInWave
+	}
+	settings.MaxActions = 0 // the whole plan is shown; a wave carries out a part of it
+	settings.Swaps = false  // a rebalance carries out moves
+	if args.Drain {
+		for g := range settings.Goals {
+			settings.Goals[g].Enabled = false
+		}
+	}
+	return settings, wave, err
+}
+
+func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planner.Settings, args protocol.PlanArgs) (*planner.Plan, error) {
+	if args.Undo == "" {
+		return planner.MakePlan(s, settings)
+	}
+	moves, err := p.Store.RebalanceMoves(ctx, args.Undo)
+	if err != nil {
+		return nil, err
+	}
+	if len(moves) == 0 {
+		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("rebalance %q moved nothing that is still recorded; `portage rebalance status` and the report of a rebalance name its id", args.Undo))
+	}
+	return undoOf(s, moves), nil
+}
+
+// undoOf plans the way back of every partition that a rebalance has moved: to where it was before the first of its moves.
+// What was moved elsewhere since is left where it is.
+func undoOf(s *planner.Snapshot, newestFirst []metastore.Move) *planner.Plan {
+	plan := &planner.Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []planner.Action{}}
+	type partition struct {
+		topic  uuid.UUID
+		number int32
+	}
+	first, last := map[partition]metastore.Move{}, map[partition]metastore.Move{}
+	var order []partition
+	for _, m := range newestFirst {
+		id := partition{m.TopicID, m.Partition}
+		if _, seen := last[id]; !seen {
+			last[id] = m
+			order = append(order, id)
+		}
+		first[id] = m
+	}
+	for _, id := range order {
+		i := s.Find(last[id].Topic, id.number)
+		if i < 0 {
+			continue
+		}
+		at, to := s.Partition(i), first[id].FromBroker
+		if at.Owner != last[id].ToBroker || at.Target != "" || to == at.Owner {
+			continue
+		}
+		leg := planner.Leg{Topic: at.Topic, TopicID: id.topic.String(), Partition: at.Partition, From: at.Owner, To: to, Version: at.Version, Bytes: at.Disk}
+		for _, c := range at.Copies {
+			if c.Broker == to {
+				leg.Bytes = max(0, leg.Bytes-c.Bytes)
+			}
+		}
+		plan.BytesMoved += leg.Bytes
+		plan.Actions = append(plan.Actions, planner.Action{Kind: planner.ActionMove, Legs: []planner.Leg{leg}, Goal: "UNDO", Reason: fmt.Sprintf("it was on %s before", to)})
+	}
+	plan.Hash = planner.HashOf(s.FleetID, plan.Actions)
+	return plan
+}
+
+// summaryOf is what a workflow carries of a plan.
+func summaryOf(row *metastore.Plan, settings planner.Settings, wave int) (protocol.PlanSummary, error) {
+	var plan planner.Plan
+	if err := json.Unmarshal(row.Body, &plan); err != nil {
+		return protocol.PlanSummary{}, fmt.Errorf("the kept plan %s can not be read: %w", row.ID, err)
+	}
+	s := protocol.PlanSummary{ID: row.ID, Hash: row.Hash, Actions: len(plan.Actions), Moves: plan.Moves(), Bytes: plan.BytesMoved, Held: plan.Held,
+		BlockedCount: len(plan.Blocked), Blocked: plan.Blocked[:min(len(plan.Blocked), protocol.MostShown)], Wave: wave,
+		Limits: protocol.PlanLimits{MaxInFlight: min(settings.MaxInFlight, protocol.MostInFlight), TransfersPerBroker: settings.TransfersPerBroker,
+			MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}}
+	if plan.ETA != nil {
+		s.ETA = *plan.ETA
+	}
+	for i, a := range plan.Actions {
+		if i == protocol.MostShown {
+			s.Text = append(s.Text, fmt.Sprintf("and %d more", len(plan.Actions)-i))
+			break
+		}
+		s.Text = append(s.Text, Line(a))
+	}
+	return s, nil
+}
+
+// Line says in one line what an action does and why.
+func Line(a planner.Action) string {
+	text := ""
+	for i, l := range a.Legs {
+		if i > 0 {
+			text += " with "
+		}
+		text += fmt.Sprintf("%s/%d %s → %s (%s)", l.Topic, l.Partition, l.From, l.To, units.ByteSize(l.Bytes))
+	}
+	return fmt.Sprintf("%s for %s: %s", text, a.Goal, a.Reason)
+}
+
+// ApprovePlan records who approved a plan.
+func (p *Plans) ApprovePlan(ctx context.Context, args protocol.ApprovalArgs) error {
+	_, err := patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.Store.ApprovePlan(ctx, args.Plan, args.By, args.Reason)
+	})
+	return err
+}
+
+// Actions reads a part of a kept plan.
+func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
+	return patientPlan(ctx, p, func(ctx context.Context) ([]protocol.PlannedAction, error) {
+		row, err := p.Store.FindPlan(ctx, args.Plan)
+		if err != nil {
+			return nil, err
+		}
+		if row == nil {
+			return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("plan %s is not kept any more; plan anew", args.Plan))
+		}
+		var plan planner.Plan
+		if err := json.Unmarshal(row.Body, &plan); err != nil {
+			return nil, fmt.Errorf("the kept plan %s can not be read: %w", row.ID, err)
+		}
+		all := []protocol.PlannedAction{}
+		for i := args.From; i < min(len(plan.Actions), args.From+args.Most); i++ {
+			a := plan.Actions[i]
+			all = append(all, protocol.PlannedAction{Seq: i, Kind: a.Kind, Legs: a.Legs, Goal: a.Goal, Reason: a.Reason})
+		}
+		return all, nil
+	})
+}
+
+// RecordActions keeps how actions ended, for people, and puts the cooldowns on what was moved.
+func (p *Plans) RecordActions(ctx context.Context, args protocol.RecordArgs) error {
+	settings, err := fleetview.Settings(args.Settings)
+	if err != nil {
+		return refused(metastore.CodeInvalidSetting, err.Error())
+	}
+	_, err = patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
+		ends := make([]metastore.ActionEnd, len(args.Ends))
+		var partitions, brokers []string
+		for i, e := range args.Ends {
+			ends[i] = metastore.ActionEnd{Seq: e.Seq, Topic: e.Topic, Partition: e.Partition, State: e.State, Code: e.Code, Reason: e.Reason}
+			if e.State != protocol.ActionMoved {
+				continue
+			}
+			if topic, err := uuid.Parse(e.TopicID); err == nil {
+				partitions = append(partitions, metastore.PartitionSubject(topic, e.Partition))
+			}
+			brokers = append(brokers, metastore.BrokerSubject(e.From), metastore.BrokerSubject(e.To))
+		}
+		if err := p.Store.RecordActions(ctx, args.Plan, ends); err != nil {
+			return struct{}{}, err
+		}
+		if !args.Cool {
+			return struct{}{}, nil
+		}
+		if err := p.Store.Cool(ctx, partitions, time.Duration(settings.PartitionCooldown), "moved by a rebalance"); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, p.Store.Cool(ctx, brokers, time.Duration(settings.BrokerCooldown), "took part in a rebalance")
+	})
+	return err
+}
+
+// pauseLookEvery is how soon a pause of the fleet is noticed: what is in flight stops within 2 s.
+const pauseLookEvery = 500 * time.Millisecond
+
+// WatchPause returns once the fleet's pause is not what the caller knows.
+func (p *Plans) WatchPause(ctx context.Context, known protocol.Pause) (protocol.Pause, error) {
+	for {
+		activity.RecordHeartbeat(ctx)
+		now, err := p.Store.Paused(ctx)
+		if seen := (protocol.Pause{Paused: now.Paused, By: now.By, Reason: now.Reason}); err == nil && seen.Paused != known.Paused {
+			return seen, nil
+		}
+		select {
+		case <-ctx.Done():
+			return known, ctx.Err()
+		case <-activity.GetWorkerStopChannel(ctx):
+			return known, errWorkerStopping()
+		case <-time.After(pauseLookEvery):
+		}
+	}
+}
+
+// patientPlan repeats a step while the metastore does not answer; a refusal ends it.
+func patientPlan[R any](ctx context.Context, p *Plans, step func(context.Context) (R, error)) (R, error) {
+	return patiently(ctx, &Moves{Store: p.Store, Agents: p.Agents, Logger: p.Logger}, protocol.CodeMetastoreUnreachable, step)
+}

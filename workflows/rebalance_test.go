@@ -1,0 +1,473 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+// rebalancing stands for the fleet of a Rebalance: plans made of moves, and children that end as a test says.
+type rebalancing struct {
+	t     *testing.T
+	env   *testsuite.TestWorkflowEnvironment
+	plans [][]protocol.PlannedAction // made one after the other; the last for ever
+	pause protocol.Pause
+	wave  int
+	// ends says how the move of a partition ends; nil: it is moved. lasts is how long each takes.
+	ends  func(in protocol.MoveInput) error
+	lasts time.Duration
+
+	made     []protocol.PlanArgs
+	moved    []protocol.MoveInput
+	started  []protocol.MoveInput
+	adjusted []protocol.Adjust
+	most     int // moves at once
+	running  int
+	recorded []protocol.ActionEnd
+	approved []protocol.ApprovalArgs
+}
+
+func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancing {
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	r := &rebalancing{t: t, env: suite.NewTestWorkflowEnvironment(), plans: append(plans, nil), wave: 50, lasts: time.Minute}
+	register := func(name string, f any) { r.env.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name}) }
+	register(protocol.ActivityPlan, func(_ context.Context, a protocol.PlanArgs) (protocol.PlanSummary, error) {
+		r.made = append(r.made, a)
+		n := min(len(r.made), len(r.plans)) - 1
+		s := protocol.PlanSummary{ID: fmt.Sprint("plan", n), Hash: fmt.Sprintf("%08dhash", n), Actions: len(r.plans[n]), Bytes: int64(len(r.plans[n])) << 20, Wave: r.wave,
+			ETA: protocol.Duration(time.Hour), Paused: r.pause, Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2}}
+		return s, nil
+	})
+	register(protocol.ActivityActions, func(_ context.Context, a protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
+		var n int
+		fmt.Sscanf(a.Plan, "plan%d", &n)
+		all := r.plans[n]
+		return all[min(a.From, len(all)):min(a.From+a.Most, len(all))], nil
+	})
+	register(protocol.ActivityRecordActions, func(_ context.Context, a protocol.RecordArgs) error {
+		r.recorded = append(r.recorded, a.Ends...)
+		return nil
+	})
+	register(protocol.ActivityApprovePlan, func(_ context.Context, a protocol.ApprovalArgs) error {
+		r.approved = append(r.approved, a)
+		return nil
+	})
+	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
+	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
+	r.env.RegisterWorkflowWithOptions(r.child, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	r.env.OnUpsertTypedSearchAttributes(mock.Anything).Return(nil).Maybe()
+	return r
+}
+
+// child stands for Move.
+func (r *rebalancing) child(ctx workflow.Context, in protocol.MoveInput) (protocol.MoveResult, error) {
+	r.started = append(r.started, in)
+	r.running++
+	r.most = max(r.most, r.running)
+	defer func() { r.running-- }()
+	adjust := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var a protocol.Adjust
+			if !adjust.Receive(ctx, &a) || ctx.Err() != nil {
+				return
+			}
+			r.adjusted = append(r.adjusted, a)
+		}
+	})
+	if err := workflow.Sleep(ctx, r.lasts); err != nil {
+		return protocol.MoveResult{}, err
+	}
+	if r.ends != nil {
+		if err := r.ends(in); err != nil {
+			return protocol.MoveResult{}, err
+		}
+	}
+	r.moved = append(r.moved, in)
+	return protocol.MoveResult{Bytes: 1 << 20, FrozenMS: 20}, nil
+}
+
+// watched lets the fleet's pause change at a time.
+func (r *rebalancing) watched(after time.Duration, p protocol.Pause) {
+	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, protocol.Pause{}).After(after).Return(p, nil)
+	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, mock.Anything).After(1000*time.Hour).Return(protocol.Pause{}, nil)
+}
+
+func (r *rebalancing) run(in protocol.RebalanceInput) (*protocol.RebalanceResult, error) {
+	r.t.Helper()
+	r.watched(1000*time.Hour, protocol.Pause{}) // unless a test has said otherwise before
+	r.env.SetTestTimeout(20 * time.Second)
+	r.env.ExecuteWorkflow(protocol.WorkflowRebalance, in)
+	if !r.env.IsWorkflowCompleted() {
+		r.t.Fatal("the workflow does not end")
+	}
+	if err := r.env.GetWorkflowError(); err != nil {
+		return nil, err
+	}
+	var result protocol.RebalanceResult
+	if err := r.env.GetWorkflowResult(&result); err != nil {
+		r.t.Fatal(err)
+	}
+	return &result, nil
+}
+
+func (r *rebalancing) mustRun(in protocol.RebalanceInput) *protocol.RebalanceResult {
+	r.t.Helper()
+	result, err := r.run(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return result
+}
+
+func (r *rebalancing) status() (s protocol.RebalanceStatus) {
+	r.t.Helper()
+	value, err := r.env.QueryWorkflow(protocol.QueryStatus)
+	if err == nil {
+		err = value.Get(&s)
+	}
+	if err != nil {
+		r.t.Error(err)
+	}
+	return s
+}
+
+// update sends an update at a time and returns how it was answered.
+func (r *rebalancing) update(after time.Duration, name string, arg any) *error {
+	answer := new(error)
+	r.env.RegisterDelayedCallback(func() {
+		r.env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: func(err error) { *answer = err },
+			OnComplete: func(_ any, err error) { *answer = errors.Join(*answer, err) }}, arg)
+	}, after)
+	return answer
+}
+
+// moves are n actions, each between brokers of its own unless from and to are given.
+func moves(n int, ends ...string) (all []protocol.PlannedAction) {
+	for i := range n {
+		from, to := fmt.Sprint("a", i), fmt.Sprint("b", i)
+		if len(ends) == 2 {
+			from, to = ends[0], ends[1]
+		}
+		all = append(all, protocol.PlannedAction{Seq: i, Kind: planner.ActionMove, Goal: "DISK", Reason: "too full", Legs: []planner.Leg{{Topic: "orders", TopicID: "t", Partition: int32(i), From: from, To: to, Version: 7, Bytes: 1 << 20}}})
+	}
+	return all
+}
+
+func TestRebalanceMovesUntilNothingIsLeft(t *testing.T) {
+	r := newRebalancing(t, moves(20), moves(3))
+	result := r.mustRun(protocol.RebalanceInput{By: "ops"})
+	if result.Counts.Moved != 23 || result.Plans != 3 || len(r.recorded) != 23 || result.Ended != "nothing is left to do" {
+		t.Errorf("the report is %+v, %d ends are recorded", result, len(r.recorded))
+	}
+	if r.most != 8 {
+		t.Errorf("%d moves ran at once", r.most)
+	}
+	first := r.started[0]
+	if first.Expect == nil || first.Expect.From != "a0" || first.Expect.Version != 0 || first.Plan != "plan0" || first.By != "ops" {
+		t.Errorf("a move was started as %+v", first)
+	}
+}
+
+func TestRebalanceOfABalancedFleetMovesNothing(t *testing.T) {
+	r := newRebalancing(t)
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts != (protocol.RebalanceCounts{}) || result.Ended != "there was nothing to do" {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalanceHoldsTheLimitOfEachBroker(t *testing.T) {
+	r := newRebalancing(t, append(moves(6, "b1", "b2"), protocol.PlannedAction{Seq: 6, Kind: planner.ActionMove, Legs: []planner.Leg{{Topic: "other", From: "b3", To: "b4"}}}))
+	r.mustRun(protocol.RebalanceInput{})
+	if r.most != 3 || r.started[2].Topic != "other" {
+		t.Errorf("%d moves at once, the third was %+v", r.most, r.started[2])
+	}
+}
+
+func TestRebalanceDryRunMovesNothing(t *testing.T) {
+	r := newRebalancing(t, moves(5))
+	if result := r.mustRun(protocol.RebalanceInput{DryRun: true}); result.Plan != "plan0" || result.Hash == "" || result.Actions != 5 || len(r.started) != 0 {
+		t.Errorf("the report is %+v, %d moves", result, len(r.started))
+	}
+}
+
+func TestRebalanceWaitsForTheApprovalOfWhatIsShown(t *testing.T) {
+	r := newRebalancing(t, moves(3), moves(3))
+	wrong := r.update(time.Hour, protocol.UpdateApprove, protocol.Decide{Hash: "11111111", By: "ops"})
+	r.env.RegisterDelayedCallback(func() {
+		if s := r.status(); s.Phase != protocol.PhaseApproval || s.Blocked != protocol.CodeNeedsApproval || len(r.started) != 0 {
+			t.Errorf("it waits as %+v", s)
+		}
+	}, 2*time.Hour)
+	right := r.update(3*time.Hour, protocol.UpdateApprove, protocol.Decide{Hash: "00000000", By: "ops"})
+	result := r.mustRun(protocol.RebalanceInput{Approve: true})
+	if *wrong == nil || !strings.Contains((*wrong).Error(), "approve that") || *right != nil {
+		t.Errorf("the approvals were answered %v and %v", *wrong, *right)
+	}
+	if result.Counts.Moved != 3 || result.Plans != 1 || r.started[0].Expect.Version != 7 || len(r.approved) != 1 || r.approved[0].By != "ops" {
+		t.Errorf("the report is %+v, started %+v, approved %+v", result, r.started[0], r.approved)
+	}
+}
+
+func TestRebalanceHoldsWhatIsNotAsApproved(t *testing.T) {
+	r := newRebalancing(t, moves(3), moves(3))
+	r.ends = func(in protocol.MoveInput) error {
+		if *in.Partition == 1 {
+			return temporal.NewNonRetryableApplicationError("its row is at version 9 now, not at 7", protocol.ErrRefused, nil, "row_drifted")
+		}
+		return nil
+	}
+	result := r.mustRun(protocol.RebalanceInput{Hash: "00000000"})
+	if result.Counts.Moved != 2 || result.Counts.Held != 1 || len(result.Troubles) != 1 || result.Troubles[0].Code != "row_drifted" || !strings.Contains(result.Troubles[0].Reason, "version 9") {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalanceGoesOnBesideAFailedMoveAndDoesNotTryItAgain(t *testing.T) {
+	r := newRebalancing(t, moves(4), moves(2))
+	r.ends = func(in protocol.MoveInput) error {
+		if *in.Partition == 1 {
+			return temporal.NewNonRetryableApplicationError("the disk is full", protocol.ErrRefused, nil, "no_room")
+		}
+		return nil
+	}
+	result := r.mustRun(protocol.RebalanceInput{})
+	if result.Counts.Moved != 4 || result.Counts.Failed != 1 || result.Troubles[0].Reason != "the disk is full" || result.Troubles[0].Code != "no_room" {
+		t.Errorf("the report is %+v", result)
+	}
+	tries := 0
+	for _, in := range r.started {
+		if *in.Partition == 1 {
+			tries++
+		}
+	}
+	if tries != 1 {
+		t.Errorf("it was tried %d times", tries)
+	}
+}
+
+func TestRebalancePlansAnewWhatIsAlreadyMoving(t *testing.T) {
+	r := newRebalancing(t, moves(1), moves(1))
+	times := 0
+	r.ends = func(protocol.MoveInput) error {
+		if times++; times == 1 {
+			return temporal.NewNonRetryableApplicationError("it is moving under another workflow", protocol.ErrRefused, nil, "already_moving")
+		}
+		return nil
+	}
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 1 || result.Counts.Failed != 0 || result.Plans != 3 {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalancePausesAndResumes(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	r.lasts = 10 * time.Minute
+	silent := r.update(time.Minute, protocol.UpdatePause, protocol.Decide{By: "ops"})
+	paused := r.update(2*time.Minute, protocol.UpdatePause, protocol.Decide{By: "ops", Reason: "peak"})
+	r.env.RegisterDelayedCallback(func() {
+		s := r.status()
+		if s.Blocked != protocol.CodePaused || s.Paused == nil || s.Paused.Reason != "peak" || len(r.started) != 8 || r.running != 0 {
+			t.Errorf("paused it is %+v, %d started, %d running", s, len(r.started), r.running)
+		}
+		if len(r.adjusted) != 8 || r.adjusted[0].Held == nil || !r.adjusted[0].Held.Paused {
+			t.Errorf("the moves were told %+v", r.adjusted)
+		}
+	}, time.Hour)
+	resumed := r.update(2*time.Hour, protocol.UpdateResume, protocol.Decide{By: "ops", Reason: "over"})
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 20 {
+		t.Errorf("the report is %+v", result)
+	}
+	if *silent == nil || *paused != nil || *resumed != nil {
+		t.Errorf("the updates were answered %v, %v, %v", *silent, *paused, *resumed)
+	}
+}
+
+func TestRebalanceHoldsStillWhileTheFleetIsPaused(t *testing.T) {
+	r := newRebalancing(t, moves(2))
+	r.pause = protocol.Pause{Paused: true, By: "ops", Reason: "backup"}
+	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, r.pause).After(time.Hour).Return(protocol.Pause{}, nil)
+	r.env.RegisterDelayedCallback(func() {
+		if s := r.status(); len(r.started) != 0 || s.Blocked != protocol.CodePaused {
+			t.Errorf("%d moves were started in a paused fleet: %+v", len(r.started), s)
+		}
+	}, 30*time.Minute)
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 2 {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalanceStopsWhenTheFleetIsPausedMeanwhile(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	r.watched(30*time.Second, protocol.Pause{Paused: true, Reason: "backup"})
+	r.env.RegisterDelayedCallback(func() {
+		if len(r.started) != 8 || len(r.adjusted) != 8 {
+			t.Errorf("%d moves were started, %d held", len(r.started), len(r.adjusted))
+		}
+		r.env.CancelWorkflow()
+	}, time.Hour)
+	if _, err := r.run(protocol.RebalanceInput{}); !temporal.IsCanceledError(err) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestRebalanceChangesItsLimitsWhileItRuns(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	one, rate := 1, protocol.ByteSize(8<<20)
+	changed := r.update(30*time.Second, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &one, BrokerRate: &rate})
+	refused := r.update(31*time.Second, protocol.UpdateLimits, protocol.Limits{})
+	r.env.RegisterDelayedCallback(func() {
+		if r.running != 1 {
+			t.Errorf("%d moves run at once", r.running)
+		}
+	}, 90*time.Second)
+	r.mustRun(protocol.RebalanceInput{})
+	if *changed != nil || *refused == nil || len(r.adjusted) != 8 || *r.adjusted[0].Limit != 4<<20 {
+		t.Errorf("the updates were answered %v and %v, the moves told %+v", *changed, *refused, r.adjusted)
+	}
+	if last := r.started[len(r.started)-1]; last.Limit != 4<<20 {
+		t.Errorf("a later move has the pace %d", last.Limit)
+	}
+}
+
+func TestRebalanceSkipsAPartition(t *testing.T) {
+	r := newRebalancing(t, moves(10, "b1", "b2"))
+	inFlight, queued := int32(0), int32(5)
+	r.update(30*time.Second, protocol.UpdateSkip, protocol.Decide{Topic: "orders", Partition: &inFlight, By: "ops", Reason: "hot"})
+	r.update(31*time.Second, protocol.UpdateSkip, protocol.Decide{Topic: "orders", Partition: &queued, By: "ops", Reason: "hot"})
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 8 || result.Counts.Skipped != 2 || result.Counts.Cancelled != 0 {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalanceCancelledCancelsItsMovesAndWaitsForThem(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 90*time.Second)
+	_, err := r.run(protocol.RebalanceInput{})
+	if !temporal.IsCanceledError(err) {
+		t.Fatalf("it ended with %v", err)
+	}
+	if r.running != 0 || len(r.moved) != 8 || len(r.started) != 16 {
+		t.Errorf("%d run, %d were moved, %d started", r.running, len(r.moved), len(r.started))
+	}
+	cancelled := 0
+	for _, e := range r.recorded {
+		if e.State == protocol.ActionCancelled {
+			cancelled++
+		}
+	}
+	if s := r.status(); cancelled != 8 || s.Counts.Cancelled != 8 || s.Phase != protocol.PhaseCancelled {
+		t.Errorf("%d are recorded as cancelled, the status is %+v", cancelled, s)
+	}
+}
+
+func TestRebalanceSaysEarlyThatItsDeadlineCanNotBeMet(t *testing.T) {
+	r := newRebalancing(t, moves(40))
+	deadline := r.env.Now().Add(150 * time.Second)
+	r.env.RegisterDelayedCallback(func() {
+		if s := r.status(); s.Late == "" {
+			t.Errorf("it says nothing of its deadline: %+v", s)
+		}
+	}, time.Second)
+	result := r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
+	if result.Counts.Moved != 24 || !strings.Contains(result.Ended, "deadline") {
+		t.Errorf("the report is %+v", result)
+	}
+}
+
+func TestRebalanceLooksAtItsCanaryBeforeTheRest(t *testing.T) {
+	good := newRebalancing(t, moves(10), moves(7))
+	good.env.RegisterDelayedCallback(func() {
+		if s := good.status(); len(good.started) != 2 || s.Phase != protocol.PhaseSoaking {
+			t.Errorf("%d moves were started, the status is %+v", len(good.started), s)
+		}
+	}, 3*time.Minute)
+	canary := &protocol.Canary{Moves: 2, Soak: protocol.Duration(5 * time.Minute)}
+	if result := good.mustRun(protocol.RebalanceInput{Canary: canary}); result.Counts.Moved != 9 {
+		t.Errorf("the report is %+v", result)
+	}
+	bad := newRebalancing(t, moves(10))
+	bad.ends = func(protocol.MoveInput) error {
+		return temporal.NewNonRetryableApplicationError("no", protocol.ErrRefused, nil)
+	}
+	if result := bad.mustRun(protocol.RebalanceInput{Canary: canary}); len(bad.started) != 2 || !strings.Contains(result.Ended, protocol.CodeCanaryFailed) {
+		t.Errorf("%d moves were started, the report is %+v", len(bad.started), result)
+	}
+	slow := newRebalancing(t, moves(10))
+	strict := &protocol.Canary{Moves: 1, LongestWait: protocol.Duration(10 * time.Millisecond)}
+	if result := slow.mustRun(protocol.RebalanceInput{Canary: strict}); len(slow.started) != 1 || !strings.Contains(result.Ended, protocol.CodeCanaryFailed) {
+		t.Errorf("%d moves were started, the report is %+v", len(slow.started), result)
+	}
+}
+
+// An approved plan of more moves than one run starts goes on in a new run, each action once.
+func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
+	plan := moves(600, "b1", "b2")
+	for i := range plan {
+		if i%3 == 0 {
+			plan[i].Legs[0].From, plan[i].Legs[0].To = fmt.Sprint("a", i), fmt.Sprint("c", i)
+		}
+	}
+	in := protocol.RebalanceInput{Hash: "00000000"}
+	var all []string
+	for run := 0; ; run++ {
+		r := newRebalancing(t, plan)
+		result, err := r.run(in)
+		if len(r.started) > 300 {
+			t.Fatalf("a run started %d moves", len(r.started))
+		}
+		for _, m := range r.started {
+			all = append(all, fmt.Sprint(*m.Partition))
+		}
+		var more *workflow.ContinueAsNewError
+		if !errors.As(err, &more) {
+			if err != nil || result.Counts.Moved != 600 || run == 0 {
+				t.Fatalf("run %d ended with %+v, %v", run, result, err)
+			}
+			break
+		}
+		if err := converter.GetDefaultDataConverter().FromPayloads(more.Input, &in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) != 600 {
+		t.Errorf("%d different partitions were moved", len(slices.Compact(all)))
+	}
+	if len(all) != 600 {
+		t.Errorf("%d moves were started for 600 actions", len(all))
+	}
+}
+
+func TestRebalanceRefusesABadInput(t *testing.T) {
+	for _, in := range []any{map[string]any{"dryRunn": true}, map[string]any{"hash": "1234"}, map[string]any{"undo": "x", "hash": "12345678"}, map[string]any{"maxInFlight": -1},
+		map[string]any{"canary": map[string]any{"moves": 0}}} {
+		r := newRebalancing(t)
+		r.watched(time.Hour, protocol.Pause{})
+		r.env.ExecuteWorkflow(protocol.WorkflowRebalance, in)
+		var bad *temporal.ApplicationError
+		if err := r.env.GetWorkflowError(); !errors.As(err, &bad) || bad.Type() != protocol.ErrInvalidInput {
+			t.Errorf("%v ended with %v", in, err)
+		}
+		if len(r.made) != 0 {
+			t.Errorf("%v planned", in)
+		}
+	}
+}
