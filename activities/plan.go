@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -47,9 +48,9 @@ func (p *Plans) Plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 }
 
 func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.PlanSummary, error) {
-	settings, wave, err := settingsOf(args)
+	settings, wave, err := p.settingsOf(ctx, args)
 	if err != nil {
-		return protocol.PlanSummary{}, refused(metastore.CodeInvalidSetting, err.Error())
+		return protocol.PlanSummary{}, err
 	}
 	kept, err := p.Store.FindPlan(ctx, args.ID)
 	if err == nil && kept == nil && args.Hash != "" {
@@ -91,12 +92,21 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	return summaryOf(&row, settings, wave)
 }
 
+// settings are those of the fleet with what differs; wrong ones end what asked for them.
+func (p *Plans) settings(ctx context.Context, overrides json.RawMessage) (planner.Settings, error) {
+	settings, err := fleetview.Settings(ctx, p.Store, overrides)
+	if errors.Is(err, fleetview.ErrInvalid) {
+		err = refused(metastore.CodeInvalidSetting, err.Error())
+	}
+	return settings, err
+}
+
 // mostInWave bounds what is started before the fleet is looked at again.
 const mostInWave = 100
 
 // settingsOf are the settings a plan is made with, and how many of its actions are one wave.
-func settingsOf(args protocol.PlanArgs) (settings planner.Settings, wave int, err error) {
-	settings, err = fleetview.Settings(args.Settings)
+func (p *Plans) settingsOf(ctx context.Context, args protocol.PlanArgs) (settings planner.Settings, wave int, err error) {
+	settings, err = p.settings(ctx, args.Settings)
 	if wave = settings.MaxActions; wave == 0 || wave > mostInWave {
 		wave = mostInWave
 	}
@@ -232,11 +242,11 @@ func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]proto
 
 // RecordActions keeps how actions ended, for people, and puts the cooldowns on what was moved.
 func (p *Plans) RecordActions(ctx context.Context, args protocol.RecordArgs) error {
-	settings, err := fleetview.Settings(args.Settings)
-	if err != nil {
-		return refused(metastore.CodeInvalidSetting, err.Error())
-	}
-	_, err = patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
+	_, err := patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
+		settings, err := p.settings(ctx, args.Settings)
+		if err != nil {
+			return struct{}{}, err
+		}
 		ends := make([]metastore.ActionEnd, len(args.Ends))
 		var partitions, brokers []string
 		for i, e := range args.Ends {

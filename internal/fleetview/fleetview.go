@@ -4,8 +4,10 @@
 package fleetview
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,13 +30,37 @@ const (
 	EachSample = time.Minute
 )
 
-// Settings are the planner's settings of the fleet, with what differs for this once. overrides may be nil.
-func Settings(overrides json.RawMessage) (planner.Settings, error) {
-	if len(overrides) == 0 {
-		return planner.DefaultSettings(), nil
+// Settings are the planner's settings of the fleet, with what differs for this once over them; overrides may be nil.
+func Settings(ctx context.Context, store *metastore.Store, overrides json.RawMessage) (planner.Settings, error) {
+	all, err := store.Settings(ctx)
+	if err != nil {
+		return planner.Settings{}, err
 	}
-	return planner.ParseSettings(overrides)
+	settings := planner.DefaultSettings()
+	for _, s := range all {
+		if s.Key != metastore.SettingPlanner {
+			continue
+		}
+		if settings, err = planner.ParseSettings([]byte(s.Value)); err != nil {
+			return settings, fmt.Errorf("the fleet's setting %s: %w; correct it with `portage config set`: %w", s.Key, err, ErrInvalid)
+		}
+	}
+	if len(overrides) == 0 {
+		return settings, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(overrides))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&settings); err != nil {
+		return settings, fmt.Errorf("the settings can not be read: %w: %w", err, ErrInvalid)
+	}
+	if err := settings.Validate(); err != nil {
+		return settings, fmt.Errorf("%w: %w", err, ErrInvalid)
+	}
+	return settings, nil
 }
+
+// ErrInvalid marks settings that are none, as opposed to a metastore that does not answer.
+var ErrInvalid = errors.New("invalid settings")
 
 // Read makes a snapshot of the fleet as it is now.
 func Read(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings) (*planner.Snapshot, error) {
