@@ -28,9 +28,6 @@ type Plans struct {
 	Logger *slog.Logger
 }
 
-// keptSamples is how many passes of loads are kept: as many as the default window needs, and some more.
-const keptSamples = 128
-
 // Plan looks at the fleet, plans, and keeps the plan with what it was made of. The workflow gets a summary.
 //
 // The worker dies before the plan is kept: it is made again, of the fleet as it is then. After it, or the reply is lost: the
@@ -64,7 +61,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if kept != nil {
 		return summaryOf(kept, settings, wave)
 	}
-	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, keptSamples); err != nil {
+	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, fleetview.KeptSamples); err != nil {
 		return protocol.PlanSummary{}, err
 	}
 	snapshot, err := fleetview.Read(ctx, p.Store, p.Agents, settings)

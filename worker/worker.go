@@ -77,6 +77,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer w.Stop()
 	defer retainInBackground(ctx, cfg.Store, cfg.Logger)()
 	defer superviseFrom(ctx, cfg)()
+	defer sampleInBackground(ctx, cfg.Store, cfg.Logger)()
 	select {
 	case <-ctx.Done():
 		return nil

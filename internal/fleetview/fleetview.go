@@ -28,6 +28,8 @@ const (
 	askedAtOnce = 64
 	// EachSample is the time between two samples of the loads.
 	EachSample = time.Minute
+	// KeptSamples are kept: what the default window needs, and some more.
+	KeptSamples = 128
 )
 
 // Settings are the planner's settings of the fleet, with what differs for this once over them; overrides may be nil.
