@@ -149,3 +149,26 @@ func TestR17ASupersededSupervisorTouchesNothing(t *testing.T) {
 		t.Errorf("the pass says %+v", pass)
 	}
 }
+
+// A swap is terminated: both partitions are free again, and both are told.
+func TestR17TheClaimOfATerminatedSwapIsTakenBackFromBothSides(t *testing.T) {
+	f := agenttest.New(t)
+	b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+	orders, payments := f.CreateTopic("orders", 1, b1), f.CreateTopic("payments", 1, b2)
+	epoch, err := f.Store.HoldController(t.Context(), agenttest.ControllerID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Store.ClaimSwap(t.Context(), metastore.SwapRequest{SwapID: agenttest.ID(), Sides: [2]metastore.Place{{Topic: orders.Name}, {Topic: payments.Name}},
+		WorkflowID: "swap", RunID: "gone", ControllerEpoch: epoch}); err != nil {
+		t.Fatal(err)
+	}
+	s := newSupervisor(t, f, agenttest.ControllerID)
+	s.says["gone"] = enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
+	if pass := s.pass(); pass.Running != 2 || len(pass.Released) != 2 {
+		t.Errorf("the pass says %+v", pass)
+	}
+	if f.Row(orders, 0).Moving() != "" || f.Row(payments, 0).Moving() != "" {
+		t.Error("the claim of a terminated swap stands")
+	}
+}

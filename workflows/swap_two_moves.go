@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -60,7 +61,8 @@ func (s *swap) twoMoves(ctx workflow.Context, refused error) (*protocol.SwapResu
 func (s *swap) moveSide(ctx workflow.Context, side int, owners protocol.SwapOwners, result *protocol.MoveResult) error {
 	p := s.in.Sides()[side]
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: protocol.PartitionWorkflowID(p.Topic, *p.Partition), WaitForCancellation: true,
-		StaticSummary: fmt.Sprintf("move %s to %s, one of two moves", p, owners.Brokers[1-side])})
+		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL, // a swap that is terminated leaves no move half done
+		StaticSummary:     fmt.Sprintf("move %s to %s, one of two moves", p, owners.Brokers[1-side])})
 	in := s.in.MoveTo(side, owners.Brokers[1-side])
 	in.OnSourceLoss = "" // a move of its own asks, as any other
 	return workflow.ExecuteChildWorkflow(child, protocol.WorkflowMove, in).Get(ctx, result)

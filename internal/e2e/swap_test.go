@@ -48,11 +48,14 @@ func (w *world) mustSwap(run client.WorkflowRun) protocol.SwapResult {
 func (w *world) loadBoth() *load {
 	w.t.Helper()
 	l := w.startLoad()
-	second := kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int { return func(*kgo.Record, int) int { return 1 } }))
-	_, err := l.ledger.StartWriter(ledger.WriterOptions{ID: "second", Bootstrap: w.Bootstrap(), Rate: loadPerSecond, Client: []kgo.Opt{second}})
+	_, err := l.ledger.StartWriter(ledger.WriterOptions{ID: "second", Bootstrap: w.Bootstrap(), Rate: loadPerSecond, Client: []kgo.Opt{toSecondPartition()}})
 	w.must(err)
 	l.acknowledge(loadPerSecond / 10)
 	return l
+}
+
+func toSecondPartition() kgo.Opt {
+	return kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int { return func(*kgo.Record, int) int { return 1 } }))
 }
 
 // watchBoth looks at both rows, in one read each time, until the returned function is called: they flip together or not at all.
@@ -341,4 +344,35 @@ func TestSwapLostReplies(t *testing.T) {
 			return w.swapped(load, result)
 		})
 	}
+}
+
+// One broker's disk holds either partition, and not both: the swap is refused and nothing is left of it, or, when the input
+// says so, done as two moves. The first makes room for the second: its former copy is swept, for the new owner proves it needless.
+func TestASwapWithTooLittleRoomForBoth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: []string{"--disk-floor", "8MiB"}, alone: true})
+	w.smallDisk("b3", "64m")
+	_, err := w.AddAgent(w.ctx, 3)
+	w.must(err)
+	load := w.loadBoth()
+	load.fill(26)
+	fill, err := load.ledger.StartWriter(ledger.WriterOptions{ID: "fillsecond", Bootstrap: w.Bootstrap(), ValueBytes: 64 << 10, Count: 30 * 16,
+		Client: []kgo.Opt{toSecondPartition(), kgo.ProducerBatchCompression(kgo.NoCompression())}})
+	w.must(err)
+	w.must(fill.Wait(w.ctx))
+	w.mustMove("b3")
+	w.settled("b3")
+	second := func(in *protocol.SwapInput) { in.A, in.B = in.B, in.A } // the one that lacks room is asked for first
+	_, err = endOf[protocol.SwapResult](w, w.startSwap(second))
+	if err == nil || !strings.Contains(err.Error(), "room for") {
+		t.Fatalf("the swap ended with %v", err)
+	}
+	w.bothAt("b3", "b2")
+	result := w.mustSwap(w.startSwap(second, func(in *protocol.SwapInput) { in.TwoMoves = true }))
+	if result.How != protocol.SwapTwoMoves {
+		t.Errorf("the swap is %+v", result)
+	}
+	w.bothAt("b2", "b3")
+	load.acknowledge(loadPerSecond / 2)
+	load.finish()
 }
