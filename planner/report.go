@@ -92,11 +92,12 @@ func excess(s *Snapshot, b *band, load []int64) (sum int64, over int) {
 	return sum, over
 }
 
-// single is what partitions larger than every broker's band are above it, wherever they are.
+// single is what partitions that alone are above every broker's band, by more than the margin, have above it wherever they
+// are.
 func single(s *Snapshot, b *band) (sum int64) {
-	widest := slices.Max(b.upper)
+	widest, trigger := slices.Max(b.upper), slices.Max(b.trigger)
 	for i := range int32(s.Len()) {
-		if load := s.loadOf(b.goal, i); load > widest && s.counts(i) {
+		if load := s.loadOf(b.goal, i); load > trigger && s.counts(i) {
 			sum += load - widest
 		}
 	}

@@ -49,6 +49,7 @@ type plannerGoal struct {
 type plannerLine struct {
 	plannerCase
 	MS       float64                `json:"ms"`
+	CPUMS    float64                `json:"cpu_ms"` // of the process meanwhile: what ms would be on a machine with nothing else to do
 	PeakMiB  float64                `json:"peak_mib"`
 	Actions  int                    `json:"actions,omitempty"`
 	Swaps    int                    `json:"swaps,omitempty"`
@@ -132,6 +133,24 @@ func plannerMain(args []string) int {
 	return 0
 }
 
+// stopwatch measures time passed and processor time spent.
+type stopwatch struct {
+	began time.Time
+	spent time.Duration
+}
+
+func startWatch() stopwatch { return stopwatch{time.Now(), processorTime()} }
+
+func (w stopwatch) stop(line *plannerLine) {
+	line.MS, line.CPUMS = milliseconds(time.Since(w.began)), milliseconds(processorTime()-w.spent)
+}
+
+func processorTime() time.Duration {
+	var usage syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &usage) // fails only for an unknown who
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
 func planGoals(c plannerCase) (plannerLine, error) {
 	line := plannerLine{plannerCase: c, Goals: map[string]plannerGoal{}}
 	s, err := skewedFleet(c)
@@ -141,9 +160,9 @@ func planGoals(c plannerCase) (plannerLine, error) {
 	settings := planner.DefaultSettings()
 	settings.MaxActions = 0
 	runtime.GC()
-	start := time.Now()
+	watch := startWatch()
 	plan, err := planner.MakePlan(s, settings)
-	line.MS = milliseconds(time.Since(start))
+	watch.stop(&line)
 	if err != nil {
 		return line, err
 	}
@@ -169,9 +188,9 @@ func planCounts(c plannerCase) (plannerLine, error) {
 	settings := planner.DefaultSettings()
 	settings.MaxActions = 0
 	runtime.GC()
-	start := time.Now()
+	watch := startWatch()
 	plan, err := planner.BalanceCounts(s, settings)
-	line.MS = milliseconds(time.Since(start))
+	watch.stop(&line)
 	if err != nil {
 		return line, err
 	}
@@ -205,7 +224,7 @@ func feedWindows(c plannerCase) (plannerLine, error) {
 		if measured {
 			runtime.GC()
 		}
-		start := time.Now()
+		watch := startWatch()
 		for i := range sums {
 			sums[i] += random.Int64N(1 << 30)
 			key := planner.PartitionKey{Topic: [16]byte{byte(i / c.Topics), byte(i / c.Topics >> 8)}, Partition: int32(i % c.Topics)}
@@ -218,7 +237,7 @@ func feedWindows(c plannerCase) (plannerLine, error) {
 			}
 		}
 		w.EndPass()
-		line.MS = milliseconds(time.Since(start))
+		watch.stop(&line)
 	}
 	if sink == 0 || w.Len() != c.Partitions {
 		return line, fmt.Errorf("%d windows hold %d", w.Len(), sink)
