@@ -109,10 +109,13 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 	w.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	w.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
+	w.RegisterWorkflowWithOptions(workflows.Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	plans := &activities.Plans{Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
 	for name, step := range map[string]any{
 		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
 		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause,
+		protocol.ActivityCheckDecommission: plans.CheckDecommission, protocol.ActivityBeginDrain: plans.BeginDrain,
+		protocol.ActivityCancelDrain: plans.CancelDrain, protocol.ActivityRemoveBroker: plans.RemoveBroker,
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,
 		protocol.ActivityCommit: moves.Commit, protocol.ActivityFinish: moves.Finish, protocol.ActivityAbort: moves.Abort,
 		protocol.ActivityPace:        moves.Pace,

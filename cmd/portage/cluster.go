@@ -15,6 +15,11 @@ import (
 type clusterCmd struct {
 	Members membersCmd `cmd:"" help:"List the brokers with what they own."`
 	Moves   movesCmd   `cmd:"" help:"List moves in progress, or the last ones with --all."`
+
+	Score        scoreCmd         `cmd:"" help:"Show how loaded each broker is, part by part; 1 is the fleet's average."`
+	Pause        clusterPauseCmd  `cmd:"" help:"Hold every rebalance of the fleet: copies stop, nothing more begins."`
+	Resume       clusterResumeCmd `cmd:"" help:"Let the fleet's rebalances go on."`
+	Decommission decommissionCmd  `cmd:"" help:"Empty a broker and take it out of the fleet, when every guard allows it."`
 }
 
 type outputFlags struct {

@@ -38,7 +38,8 @@ type cli struct {
 	Trash      trashCmd      `cmd:"" help:"Look after the former copies that brokers keep."`
 	Quarantine quarantineCmd `cmd:"" help:"Look after the former copies that hold records their owner does not have."`
 	Plan       planCmd       `cmd:"" help:"Say what should move where, and why; changes nothing. Works on a snapshot file without any fleet."`
-	Cluster    clusterCmd    `cmd:"" help:"Look at the fleet."`
+	Cluster    clusterCmd    `cmd:"" help:"Look at the fleet, pause it, and take brokers out of it."`
+	Rebalance  rebalanceCmd  `cmd:"" help:"Plan what should move in the fleet, and move it."`
 	Explain    explainCmd    `cmd:"" help:"Say where a partition is, where it should be and why, and what blocks it."`
 	Config     configCmd     `cmd:"" help:"Show and change settings of the fleet."`
 	Reconcile  reconcileCmd  `cmd:"" help:"Put the metastore right after it went back in time; says what it would do unless --yes."`

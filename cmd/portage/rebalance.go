@@ -1,0 +1,371 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"portage/workflows/protocol"
+)
+
+type rebalanceCmd struct {
+	Start  rebalanceStartCmd  `cmd:"" default:"withargs" help:"Plan what should move, and move it."`
+	Status rebalanceStatusCmd `cmd:"" help:"Show the plan, what is in flight and what blocks."`
+	Tune   rebalanceTuneCmd   `cmd:"" help:"Change the limits of the running rebalance."`
+	Pause  rebalancePauseCmd  `cmd:"" help:"Hold the running rebalance: copies stop, nothing more begins."`
+	Resume rebalanceResumeCmd `cmd:"" help:"Let a paused rebalance go on."`
+	Skip   rebalanceSkipCmd   `cmd:"" help:"Leave one partition out of the running rebalance."`
+	Cancel rebalanceCancelCmd `cmd:"" help:"Cancel the rebalance with its moves that have not committed."`
+}
+
+// limitFlags are the limits of a rebalance; what is not given stays as it is.
+type limitFlags struct {
+	MaxInFlight        *int               `help:"Moves at once in the fleet; 0 starts none."`
+	TransfersPerBroker *int               `help:"Copies a broker gives, and takes, at once."`
+	MoveRate           *protocol.ByteSize `help:"Bytes a second of one move; 0 is no limit."`
+	BrokerRate         *protocol.ByteSize `help:"Bytes a second of all copies of a broker in one direction; 0 is no limit."`
+}
+
+func (f limitFlags) limits() protocol.Limits {
+	return protocol.Limits{MaxInFlight: f.MaxInFlight, TransfersPerBroker: f.TransfersPerBroker, MoveRate: f.MoveRate, BrokerRate: f.BrokerRate}
+}
+
+type rebalanceStartCmd struct {
+	DryRun   bool       `help:"Only plan; prints the plan and its hash." xor:"how"`
+	Approve  string     `help:"Carry out the plan of this hash as it was shown, or approve the running rebalance that waits for it." placeholder:"HASH" xor:"how"`
+	Ask      bool       `help:"Show the plan and ask before anything moves." xor:"how"`
+	Undo     string     `help:"Move back what the rebalance of this id has moved." placeholder:"ID" xor:"how"`
+	Wait     bool       `help:"Watch until it ends."`
+	Deadline *time.Time `help:"Start no move after this moment (RFC 3339)."`
+	Reason   string     `help:"Why, for the audit."`
+	limitFlags
+	temporalFlags
+	outputFlags
+}
+
+// Run starts the fleet's rebalance, or approves the one that waits for it.
+func (c *rebalanceStartCmd) Run(ctx context.Context) error {
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if c.Approve != "" {
+		if status, err := c.waiting(ctx, t); err == nil && status.Phase == protocol.PhaseApproval {
+			if err := c.approve(ctx, t, c.Approve); err != nil {
+				return err
+			}
+			return c.follow(ctx, t, "")
+		}
+	}
+	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
+	id := protocol.RebalanceWorkflowID(c.TaskQueue)
+	if c.DryRun {
+		id += ":plan" // looking is possible while another one moves
+	}
+	run, err := startOne(ctx, t, id, c.TaskQueue, "rebalance the fleet", protocol.WorkflowRebalance, in)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.DryRun:
+		return c.shown(ctx, t, run)
+	case c.Ask:
+		if err := c.ask(ctx, t, run); err != nil {
+			return err
+		}
+	}
+	return c.follow(ctx, t, run.GetRunID())
+}
+
+// startOne starts a workflow under an id that only one holds at a time.
+func startOne(ctx context.Context, t client.Client, id, queue, summary, name string, in any) (client.WorkflowRun, error) {
+	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true, StaticSummary: summary}, name, in)
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+		return nil, fmt.Errorf("workflow %q is running already; wait for it, or cancel it", id)
+	}
+	if err != nil {
+		return nil, unreachable(fmt.Errorf("the workflow was not taken by Temporal: %w", err))
+	}
+	return run, nil
+}
+
+func (c *rebalanceStartCmd) follow(ctx context.Context, t client.Client, run string) error {
+	id := protocol.RebalanceWorkflowID(c.TaskQueue)
+	if !c.Wait {
+		if c.JSON {
+			return printJSON(map[string]string{"workflowId": id, "runId": run})
+		}
+		fmt.Printf("rebalancing under workflow %s\nwatch it: portage rebalance status\n", id)
+		return nil
+	}
+	var result protocol.RebalanceResult
+	if err := rebalanceOutcome(t.GetWorkflow(ctx, id, run).Get(ctx, &result)); err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(result)
+	}
+	printReport(result)
+	if result.Counts.Failed+result.Counts.Held > 0 {
+		return fmt.Errorf("%d moves failed and %d were held; the reasons are above", result.Counts.Failed, result.Counts.Held)
+	}
+	return nil
+}
+
+func printReport(r protocol.RebalanceResult) {
+	for _, trouble := range r.Troubles {
+		fmt.Printf("%s %s → %s %s: %s\n", trouble.Partition, trouble.From, trouble.To, trouble.State, trouble.Reason)
+	}
+	for _, b := range r.Blocked {
+		fmt.Printf("%s/%d can not leave %s: %s\n", b.Topic, b.Partition, b.Owner, b.Reason)
+	}
+	fmt.Printf("%s: %d moved (%s), %d failed, %d held, %d skipped, in %d plans\nundo: portage rebalance --undo %s\n",
+		r.Ended, r.Counts.Moved, protocol.ByteSize(r.Counts.Bytes), r.Counts.Failed, r.Counts.Held, r.Counts.Skipped, r.Plans, r.ID)
+}
+
+// shown prints the plan of a dry run.
+func (c *rebalanceStartCmd) shown(ctx context.Context, t client.Client, run client.WorkflowRun) error {
+	var result protocol.RebalanceResult
+	if err := rebalanceOutcome(run.Get(ctx, &result)); err != nil {
+		return err
+	}
+	status, err := rebalanceStatus(ctx, t, run.GetID(), run.GetRunID())
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(status.Plan)
+	}
+	printPlan(status.Plan)
+	if result.Actions > 0 {
+		fmt.Printf("nothing was changed; to carry out exactly this: portage rebalance --approve %.12s\n", result.Hash)
+	}
+	return nil
+}
+
+func printPlan(p *protocol.PlanSummary) {
+	if p == nil {
+		return
+	}
+	for _, line := range p.Text {
+		fmt.Println(line)
+	}
+	if p.Held != nil {
+		fmt.Println("held:", p.Held.Reason)
+	}
+	for _, b := range p.Blocked {
+		fmt.Printf("%s/%d can not leave %s: %s\n", b.Topic, b.Partition, b.Owner, b.Reason)
+	}
+	fmt.Printf("plan %s: %d moves, %s to copy, at least %s\nhash %s\n", p.ID, p.Moves, protocol.ByteSize(p.Bytes), time.Duration(p.ETA).Round(time.Second), p.Hash)
+}
+
+// ask shows the plan of a rebalance that waits, and approves it when the person says so.
+func (c *rebalanceStartCmd) ask(ctx context.Context, t client.Client, run client.WorkflowRun) error {
+	for {
+		status, err := rebalanceStatus(ctx, t, run.GetID(), run.GetRunID())
+		if err == nil && status.Phase == protocol.PhaseApproval {
+			printPlan(status.Plan)
+			fmt.Print("carry this out? [y/N] ")
+			answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+			if strings.ToLower(strings.TrimSpace(answer)) != "y" {
+				if err := t.CancelWorkflow(ctx, run.GetID(), run.GetRunID()); err != nil {
+					return unreachable(err)
+				}
+				return &exitError{exitCancelled, errors.New("not approved; nothing was moved")}
+			}
+			return c.approve(ctx, t, status.Plan.Hash)
+		}
+		if described, err := t.DescribeWorkflow(ctx, run.GetID(), run.GetRunID()); err == nil && described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			return nil // there was nothing to approve
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (c *rebalanceStartCmd) waiting(ctx context.Context, t client.Client) (protocol.RebalanceStatus, error) {
+	return rebalanceStatus(ctx, t, protocol.RebalanceWorkflowID(c.TaskQueue), "")
+}
+
+func (c *rebalanceStartCmd) approve(ctx context.Context, t client.Client, hash string) error {
+	return updateRebalance(ctx, t, c.TaskQueue, protocol.UpdateApprove, protocol.Decide{Hash: hash, By: whoami(), Reason: c.Reason})
+}
+
+func rebalanceStatus(ctx context.Context, t client.Client, id, run string) (status protocol.RebalanceStatus, err error) {
+	value, err := t.QueryWorkflow(ctx, id, run, protocol.QueryStatus)
+	if err == nil {
+		err = value.Get(&status)
+	}
+	return status, noRebalance(err)
+}
+
+// updateRebalance sends one update to the fleet's rebalance and says why it was not taken.
+func updateRebalance(ctx context.Context, t client.Client, queue, name string, arg any) error {
+	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: protocol.RebalanceWorkflowID(queue), UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted})
+	if err == nil {
+		err = handle.Get(ctx, nil)
+	}
+	var failure *temporal.ApplicationError
+	if errors.As(err, &failure) {
+		return errors.New(failure.Message())
+	}
+	return noRebalance(err)
+}
+
+func noRebalance(err error) error {
+	var missing *serviceerror.NotFound
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &missing):
+		return errors.New("no rebalance is running, or none that Temporal still knows; start one with `portage rebalance`")
+	}
+	return unreachable(err)
+}
+
+func rebalanceOutcome(err error) error {
+	var failure *temporal.ApplicationError
+	switch {
+	case temporal.IsCanceledError(err):
+		return &exitError{exitCancelled, errors.New("the rebalance was cancelled; what was not committed is as it was")}
+	case errors.As(err, &failure):
+		return errors.New(failure.Message())
+	}
+	return err
+}
+
+type rebalanceStatusCmd struct {
+	temporalFlags
+	outputFlags
+}
+
+// Run shows the fleet's rebalance.
+func (c *rebalanceStatusCmd) Run(ctx context.Context) error {
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	s, err := rebalanceStatus(ctx, t, protocol.RebalanceWorkflowID(c.TaskQueue), "")
+	if err != nil || c.JSON {
+		if err == nil {
+			err = printJSON(s)
+		}
+		return err
+	}
+	fmt.Printf("%s since %s: %d moved (%s), %d failed, %d held, %d skipped, %d in flight\nid %s\n", s.Phase, s.Since.Format(time.RFC3339), s.Counts.Moved, protocol.ByteSize(s.Counts.Bytes),
+		s.Counts.Failed, s.Counts.Held, s.Counts.Skipped, len(s.InFlight), s.ID)
+	for _, line := range s.InFlight {
+		fmt.Println("in flight:", line)
+	}
+	for _, trouble := range s.Troubles {
+		fmt.Printf("%s %s → %s %s: %s\n", trouble.Partition, trouble.From, trouble.To, trouble.State, trouble.Reason)
+	}
+	if s.Blocked != "" {
+		fmt.Printf("blocked (%s): %s\n%s\n", s.Blocked, s.BlockedReason, s.Unblock)
+	}
+	if s.Late != "" {
+		fmt.Println("late:", s.Late)
+	}
+	return nil
+}
+
+type rebalanceTuneCmd struct {
+	limitFlags
+	temporalFlags
+}
+
+// Run changes the limits of the running rebalance.
+func (c *rebalanceTuneCmd) Run(ctx context.Context) error {
+	if c.limits().Empty() {
+		return &exitError{exitUsage, errors.New("nothing to change: give --max-in-flight, --transfers-per-broker, --move-rate or --broker-rate")}
+	}
+	return c.update(ctx, protocol.UpdateLimits, c.limits(), "the rebalance goes on with the new limits")
+}
+
+// update sends an update of one command and prints what it did.
+func (f temporalFlags) update(ctx context.Context, name string, arg any, done string) error {
+	t, err := f.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := updateRebalance(ctx, t, f.TaskQueue, name, arg); err != nil {
+		return err
+	}
+	fmt.Println(done)
+	return nil
+}
+
+type rebalancePauseCmd struct {
+	Reason string `help:"Why, for the audit." required:""`
+	temporalFlags
+}
+
+// Run pauses the running rebalance.
+func (c *rebalancePauseCmd) Run(ctx context.Context) error {
+	return c.update(ctx, protocol.UpdatePause, protocol.Decide{By: whoami(), Reason: c.Reason}, "the rebalance is paused: copies stand still, nothing more begins")
+}
+
+type rebalanceResumeCmd struct {
+	Reason string `help:"Why, for the audit." required:""`
+	temporalFlags
+}
+
+// Run resumes the running rebalance.
+func (c *rebalanceResumeCmd) Run(ctx context.Context) error {
+	return c.update(ctx, protocol.UpdateResume, protocol.Decide{By: whoami(), Reason: c.Reason}, "the rebalance goes on")
+}
+
+type rebalanceSkipCmd struct {
+	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
+	Reason    string       `help:"Why, for the audit." required:""`
+	temporalFlags
+}
+
+// Run leaves a partition out of the running rebalance.
+func (c *rebalanceSkipCmd) Run(ctx context.Context) error {
+	d := protocol.Decide{Topic: c.Partition.topic, Partition: &c.Partition.number, By: whoami(), Reason: c.Reason}
+	return c.update(ctx, protocol.UpdateSkip, d, c.Partition.String()+" is left out")
+}
+
+type rebalanceCancelCmd struct {
+	Wait bool `help:"Wait until its moves have ended." default:"true" negatable:""`
+	temporalFlags
+}
+
+// Run cancels the running rebalance.
+func (c *rebalanceCancelCmd) Run(ctx context.Context) error {
+	t, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	id := protocol.RebalanceWorkflowID(c.TaskQueue)
+	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
+		return noRebalance(err)
+	}
+	if !c.Wait {
+		fmt.Println("asked to cancel")
+		return nil
+	}
+	if err := t.GetWorkflow(ctx, id, "").Get(ctx, nil); err != nil && !temporal.IsCanceledError(err) {
+		return rebalanceOutcome(err)
+	}
+	fmt.Println("the rebalance has ended; what had not committed is as it was")
+	return nil
+}
