@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"portage/internal/ledger"
+	"portage/workflows/protocol"
+)
+
+// byCount plans with nothing but the number of partitions: a test's loads are too small and too short to plan with.
+const byCount = `{"goals":{"NW_IN":false,"NW_OUT":false,"DISK":false},"partitionCooldown":"0s","brokerCooldown":"0s"}`
+
+// owners are how many partitions of a topic each broker owns.
+func (w *world) ownedOf(topic string) map[string]int {
+	w.t.Helper()
+	snapshot, err := w.Store.ReadSnapshot(w.ctx)
+	w.must(err)
+	owned := map[string]int{}
+	for _, a := range snapshot.Assignments {
+		if a.Topic == topic {
+			owned[a.Owner]++
+		}
+	}
+	return owned
+}
+
+func (w *world) rebalance(args ...string) (result protocol.RebalanceResult) {
+	w.t.Helper()
+	output, code := w.command(append([]string{"rebalance", "--wait", "--json"}, args...)...)()
+	if code != 0 {
+		w.t.Fatalf("portage rebalance %v: exit code %d\n%s", args, code, output)
+	}
+	if err := json.Unmarshal([]byte(output), &result); err != nil {
+		w.t.Fatalf("%v in %s", err, output)
+	}
+	return result
+}
+
+// A fifth broker joins a fleet of four under load: a rebalance spreads the partitions over it while its worker dies, a second one has nothing
+// to do, and one broker is decommissioned and removed. Every acknowledged record is there once, in order.
+func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
+	t.Parallel()
+	partitions, rate := int32(15), 150
+	if all {
+		partitions, rate = 200, 400
+	}
+	w := newWorld(t, setup{brokers: 4, workers: 1, alone: true})
+	topic := w.topic + "-wide"
+	owners := make([]string, partitions)
+	for n := range owners {
+		owners[n] = []string{"b1", "b1", "b2", "b3", "b4"}[n%5] // b1 has twice as many
+	}
+	w.must(w.CreateTopic(w.ctx, topic, partitions, owners...))
+	_, err := w.Store.SetSetting(w.ctx, "planner", byCount, "test", "small loads")
+	w.must(err)
+	book, err := ledger.New(t.TempDir(), topic)
+	w.must(err)
+	_, err = book.StartWriter(ledger.WriterOptions{ID: "steady", Bootstrap: w.Bootstrap(), Rate: rate})
+	w.must(err)
+	// Sizes differ: a second writer fills the first partitions alone.
+	fill, err := book.StartWriter(ledger.WriterOptions{ID: "fill", Bootstrap: w.Bootstrap(), Keys: 5, ValueBytes: 16 << 10, Count: 400,
+		Client: []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())}})
+	w.must(err)
+	w.must(fill.Wait(w.ctx))
+	consumer, err := book.StartConsumer(ledger.ConsumerOptions{Bootstrap: w.Bootstrap(), Partitions: partitions, Group: topic, Every: 200 * time.Millisecond, MaxWait: fetchWait})
+	w.must(err)
+
+	_, err = w.AddAgent(w.ctx, 5)
+	w.must(err)
+	wait := w.command("rebalance", "--wait", "--json", "--reason", "b5 is new", "--max-in-flight", "3")
+	w.await("some partitions are on b5", func() string {
+		if n := w.ownedOf(topic)["b5"]; n == 0 {
+			return "b5 owns none"
+		}
+		return ""
+	})
+	w.must(w.KillWorker(0))
+	w.must(w.StartWorker(0))
+	output, code := wait()
+	var first protocol.RebalanceResult
+	if err := json.Unmarshal([]byte(output), &first); err != nil || code != 0 || first.Counts.Moved == 0 || first.Counts.Failed > 0 {
+		t.Fatalf("the rebalance ended with %d: %s", code, output)
+	}
+	snapshotOf := w.ownedOf(topic)
+	share := (int(partitions) + 2) / 5 // the world's own topic has two partitions
+	for n := 1; n <= 5; n++ {
+		if have := snapshotOf[fmt.Sprint("b", n)]; have > share+share/5+2 {
+			t.Errorf("after the rebalance b%d owns %d of %d: %v", n, have, partitions, snapshotOf)
+		}
+	}
+	if second := w.rebalance(); second.Counts.Moved != 0 {
+		t.Errorf("a second rebalance moved %+v", second.Counts)
+	}
+
+	if output, code := w.command("cluster", "decommission", "b2", "--dry-run", "--min-brokers", "5")(); code != 1 || !strings.Contains(output, "too_few_brokers") {
+		t.Errorf("a decommission that leaves too few answers %d: %s", code, output)
+	}
+	output, code = w.command("cluster", "decommission", "b2", "--wait", "--reason", "old machine")()
+	if code != 0 || !strings.Contains(output, protocol.VerdictSafe) {
+		t.Fatalf("the decommission ended with %d: %s", code, output)
+	}
+	if broker, err := w.Store.FindBroker(w.ctx, "b2"); err != nil || !broker.Removed || w.ownedOf(topic)["b2"] != 0 {
+		t.Errorf("b2 is %+v (%v), it owns %d", broker, err, w.ownedOf(topic)["b2"])
+	}
+	if output, code := w.command("cluster", "decommission", "b2", "--wait")(); code != 0 {
+		t.Errorf("repeated, the decommission answers %d: %s", code, output)
+	}
+
+	w.must(book.CloseWriters(w.ctx))
+	if err := consumer.WaitEnd(w.ctx); err != nil {
+		t.Error(err)
+	}
+	verdict, err := book.Check(w.ctx, w.Bootstrap())
+	w.must(err)
+	if !verdict.Whole() || verdict.Unacknowledged > 0 {
+		t.Errorf("the ledger says: %s\n%v", verdict, verdict.Examples)
+	}
+}
