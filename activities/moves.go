@@ -417,35 +417,39 @@ func orSettled(err error) error {
 
 // Finish waits until the destination is open and the source has handed its clients over, and records how it went.
 //
-// The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly. The
+// The destination dies: its next process finds the committed row and opens by itself; until then this waits, visibly, unless a
+// later decision, as `portage promote` over a destination that is gone for good, has given the partition to another broker. The
 // worker dies, or a reply is lost: asked again; the source may have forgotten the frozen time by then, nothing else.
 func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.FinishResult, error) {
 	ctx = telling(ctx, args.Claim.MoveID)
-	_, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (struct{}, error) {
+	result, err := patiently(ctx, m, destinationAway, func(ctx context.Context) (protocol.FinishResult, error) {
+		var none protocol.FinishResult
 		_, target, err := m.brokers(ctx, args.Claim)
 		if err != nil {
-			return struct{}{}, err
+			return none, err
 		}
 		status, err := m.Agents.Look(ctx, target.ControlURL, control.LookRequest{Order: m.order(ctx, args.StepArgs, control.PhaseConfirm), WaitOpen: true})
 		if err != nil {
-			return struct{}{}, err
+			return m.wentOn(ctx, args.Claim, err)
 		}
 		if status.State == "open" || status.State == "frozen" {
-			return struct{}{}, nil
+			return none, nil
 		}
 		if status.Suspended != "" {
-			return struct{}{}, control.Errorf(status.Suspended, "%s", status.SuspendedReason)
+			return none, control.Errorf(status.Suspended, "%s", status.SuspendedReason)
 		}
 		if status.Owner != args.Claim.To {
-			return struct{}{}, m.stillCommitted(ctx, args.Claim) // on its way again, unless the commit was lost
+			return none, m.stillCommitted(ctx, args.Claim) // on its way again, unless the commit was lost
 		}
-		return struct{}{}, control.Errorf(control.CodeNotOpen, "%s/%d is %s on %s: %s", args.Claim.Topic, args.Claim.Partition, status.State, args.Claim.To, status.Reason)
+		return none, control.Errorf(control.CodeNotOpen, "%s/%d is %s on %s: %s", args.Claim.Topic, args.Claim.Partition, status.State, args.Claim.To, status.Reason)
 	})
 	if err != nil {
 		return protocol.FinishResult{}, err
 	}
 	faults.Point("finish.opened")
-	result := m.releaseSource(ctx, args.StepArgs)
+	if result.WentOn == "" {
+		result = m.releaseSource(ctx, args.StepArgs)
+	}
 	progress := metastore.MoveProgress{MoveID: args.Claim.MoveID, Phase: "done", BytesCopied: args.Copy.BytesCopied, Converged: &args.Copy.Converged, Finished: true}
 	if result.FrozenMS > 0 {
 		progress.FrozenMS = &result.FrozenMS
@@ -458,6 +462,36 @@ func (m *Moves) Finish(ctx context.Context, args protocol.FinishArgs) (protocol.
 	})
 	faults.Point("finish.after")
 	return result, err
+}
+
+// wentOn tells a destination that is to come back from one that the partition has left behind: its row names a later epoch of
+// another owner, or its topic's deletion is proved. Otherwise the destination's silence is what the move waits for.
+func (m *Moves) wentOn(ctx context.Context, c protocol.Claim, silence error) (protocol.FinishResult, error) {
+	var result protocol.FinishResult
+	row, err := m.Store.ReadAssignment(ctx, c.TopicID, c.Partition)
+	if err != nil {
+		return result, silence
+	}
+	if row == nil {
+		gone, err := m.Store.DeletedTopics(ctx, []uuid.UUID{c.TopicID})
+		if err != nil || len(gone) == 0 {
+			return result, silence // absent is not deleted
+		}
+		result.WentOn = fmt.Sprintf("topic %s was deleted before %s was seen to have %s/%d open", c.Topic, c.To, c.Topic, c.Partition)
+		return result, nil
+	}
+	if row.Restored || row.Owner == c.To {
+		return result, silence
+	}
+	if err := m.stillCommitted(ctx, c); err != nil {
+		return result, err
+	}
+	if row.Epoch <= c.Epoch+1 {
+		return result, silence
+	}
+	result.Owner = row.Owner
+	result.WentOn = fmt.Sprintf("%s was not seen to have %s/%d open before it went on to %s, at epoch %d", c.To, c.Topic, c.Partition, row.Owner, row.Epoch)
+	return result, nil
 }
 
 // stillCommitted tells a move that was followed by another from one whose commit is gone: acknowledged by a Postgres that

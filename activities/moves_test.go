@@ -311,3 +311,45 @@ func TestFinishSaysThatTheCommitWasLost(t *testing.T) {
 		t.Errorf("the source has %q", values)
 	}
 }
+
+// The destination is lost right after the flip and never comes back. Its move ends once the partition was rescued, and not before.
+func TestFinishEndsWhenThePartitionWasRescuedFromItsDestination(t *testing.T) {
+	for _, how := range []string{"promoted elsewhere", "topic deleted"} {
+		t.Run(how, func(t *testing.T) {
+			f := agenttest.New(t)
+			b1, b2 := f.Start("b1", native.Limits{}), f.Start("b2", native.Limits{})
+			orders := f.CreateTopic("orders", 1, b1)
+			b1.Write(orders, 0, "one")
+			w := newWorker(t, f, "orders", "b2")
+			w.claimed()
+			must[protocol.CopyResult](w, protocol.ActivityEnsure, w.step())
+			copied := must[protocol.CopyResult](w, protocol.ActivityCopy, w.step())
+			cut := must[protocol.Evidence](w, protocol.ActivityCutover, protocol.CutoverArgs{StepArgs: w.step(), ExpectedFreeze: copied.ExpectedFreeze})
+			b2.Stop()
+			must[int32](w, protocol.ActivityCommit, protocol.CommitArgs{StepArgs: w.step(), Evidence: cut})
+			if early, err := w.moves.WentOn(t.Context(), w.claim, errors.New("silence")); err == nil {
+				t.Errorf("the move would end as %+v while its destination may come back", early)
+			}
+			if how == "topic deleted" {
+				f.Exec("DELETE FROM topics WHERE id = $1", orders.ID)
+			} else {
+				row := f.Row(orders, 0)
+				owner, err := f.Store.FindBroker(t.Context(), "b2")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := f.Store.PromoteCopy(t.Context(), metastore.CopyPromotion{ID: agenttest.ID(), TopicID: orders.ID, Owner: "b2", Epoch: row.Epoch, Version: row.Version,
+					Broker: "b1", Heartbeat: owner.Heartbeat, By: "me", Reason: "b2 burnt down"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			result := must[protocol.FinishResult](w, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: w.step(), Copy: copied})
+			if result.WentOn == "" || (result.Owner == "b1") != (how == "promoted elsewhere") {
+				t.Errorf("it ended as %+v", result)
+			}
+			if moves, err := f.Store.Moves(t.Context(), false, 10); err != nil || len(moves) != 0 {
+				t.Errorf("running still are %+v (%v)", moves, err)
+			}
+		})
+	}
+}

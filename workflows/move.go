@@ -100,7 +100,8 @@ func (m *move) confirm(cancellable workflow.Context, evidence protocol.Evidence,
 	if err := m.run(ctx, protocol.ActivityFinish, protocol.FinishArgs{StepArgs: m.step(), Copy: m.copied}, &finish); err != nil {
 		return nil, err
 	}
-	if cancellable.Err() != nil {
+	m.wentOn(finish)
+	if cancellable.Err() != nil && finish.WentOn == "" {
 		m.status.TooLate = fmt.Sprintf("the cancel came too late: committed, %s/%d is on %s; move it back to undo", m.in.Topic, *m.in.Partition, m.in.To)
 	}
 	return m.result(evidence, epoch, finish), nil

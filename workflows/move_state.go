@@ -17,6 +17,7 @@ type move struct {
 	claimed bool
 	round   int32
 	copied  protocol.CopyResult
+	goesOn  string // the owner after a later decision than this move
 
 	lost     bool               // the source is gone and not back
 	mustAsk  string             // why "onSourceLoss":"auto" can not decide on this claim and a person must
@@ -97,6 +98,8 @@ func (m *move) place() protocol.Place {
 // whereabouts says where the partition is and where it is to be.
 func (m *move) whereabouts() (is, should string) {
 	switch {
+	case m.status.WentOn != "":
+		return m.goesOn, m.goesOn
 	case m.status.Committed:
 		return m.in.To, m.in.To
 	case m.givenBack():
@@ -104,6 +107,9 @@ func (m *move) whereabouts() (is, should string) {
 	}
 	return m.status.From, m.in.To
 }
+
+// wentOn takes that the partition has left this move's destination behind.
+func (m *move) wentOn(f protocol.FinishResult) { m.status.WentOn, m.goesOn = f.WentOn, f.Owner }
 
 func (m *move) step() protocol.StepArgs {
 	return protocol.StepArgs{Claim: m.claim, Attempt: m.status.Attempt, Input: m.in, Round: m.round}
@@ -144,5 +150,5 @@ func (m *move) result(e protocol.Evidence, epoch int32, f protocol.FinishResult)
 	return &protocol.MoveResult{Promoted: m.status.Promotion != nil, Promotion: m.status.Promotion,
 		MoveID: m.claim.MoveID, Topic: m.in.Topic, Partition: *m.in.Partition, From: m.claim.From, To: m.in.To, Epoch: epoch,
 		End: e.InstalledEnd, Bytes: m.copied.BytesCopied + e.TailBytes, Converged: m.copied.Converged, Adopted: m.copied.Adopted,
-		FrozenMS: f.FrozenMS, TotalMS: f.TotalMS, Parked: f.Parked, Attempts: m.status.Attempt, TooLate: m.status.TooLate}
+		FrozenMS: f.FrozenMS, TotalMS: f.TotalMS, Parked: f.Parked, Attempts: m.status.Attempt, TooLate: m.status.TooLate, WentOn: m.status.WentOn}
 }

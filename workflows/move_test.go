@@ -435,3 +435,16 @@ func TestMoveRepeatsAStepThatFailed(t *testing.T) {
 		})
 	}
 }
+
+// A later decision than the move's own gave the partition to another broker, because the destination was lost after the flip.
+func TestMoveSaysWhereItsPartitionWentFromALostDestination(t *testing.T) {
+	w := newWorld(t)
+	w.env.OnActivity(protocol.ActivityFinish, mock.Anything, mock.Anything).Return(protocol.FinishResult{WentOn: "it went on to b3", Owner: "b3"}, nil)
+	result, err := w.run()
+	if err != nil || result.WentOn != "it went on to b3" {
+		t.Errorf("the result is %+v (%v)", result, err)
+	}
+	if s := w.status(); s.Phase != protocol.PhaseDone || s.IsOn != "b3" || s.WentOn == "" {
+		t.Errorf("the status is %+v", s)
+	}
+}

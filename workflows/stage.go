@@ -214,8 +214,11 @@ func (s *stage) show(ctx workflow.Context) {
 	if status.LastFailure != "" {
 		fmt.Fprintf(&b, "last failure: %s\n\n", status.LastFailure)
 	}
-	if status.Committed {
+	if status.Committed && status.WentOn == "" {
 		fmt.Fprintf(&b, "committed: a cancel comes too late; %s\n\n", s.of.toUndo())
+	}
+	if status.WentOn != "" {
+		fmt.Fprintf(&b, "%s\n\n", status.WentOn)
 	}
 	if status.TooLate != "" {
 		fmt.Fprintf(&b, "%s\n\n", status.TooLate)

@@ -160,7 +160,7 @@ func (s *swap) result(e protocol.SwapEvidence, committed protocol.SwapCommitted,
 	for i, claim := range s.claims {
 		r.Sides[i] = protocol.MoveResult{MoveID: claim.MoveID, Topic: claim.Topic, Partition: claim.Partition, From: claim.From, To: claim.To, Epoch: committed.Epochs[i],
 			End: e.Sides[i].InstalledEnd, Bytes: s.copied[i].BytesCopied + e.Sides[i].TailBytes, Converged: s.copied[i].Converged, Adopted: s.copied[i].Adopted,
-			FrozenMS: finished[i].FrozenMS, TotalMS: finished[i].TotalMS, Parked: finished[i].Parked, Attempts: s.status.Attempt}
+			FrozenMS: finished[i].FrozenMS, TotalMS: finished[i].TotalMS, Parked: finished[i].Parked, Attempts: s.status.Attempt, WentOn: finished[i].WentOn}
 	}
 	return r
 }

@@ -154,6 +154,9 @@ func tell(raw json.RawMessage) error {
 	}
 	for _, m := range result.Sides {
 		fmt.Printf("%s/%d moved from %s to %s: %s copied, writes held for %.0f ms\n", m.Topic, m.Partition, m.From, m.To, protocol.ByteSize(m.Bytes), m.FrozenMS)
+		if m.WentOn != "" {
+			fmt.Println(m.WentOn)
+		}
 	}
 	if result.TooLate != "" {
 		fmt.Println(result.TooLate)

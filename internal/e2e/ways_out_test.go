@@ -174,6 +174,45 @@ func TestWayOutOfAVolumeThatIsNotMounted(t *testing.T) {
 	w.settled("b2")
 }
 
+// The destination is lost for good right after it became the owner. A person promotes the source's former copy: the move that can
+// neither be cancelled nor finished ends, and the next one is not in its way.
+func TestWayOutOfADestinationThatIsLostAfterTheCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 3, workers: 1})
+	a := w.openAccount()
+	a.write(10)
+	stopped := w.faults.Arm("worker1", "commit.after")
+	run := w.start("b2")
+	w.must(stopped.Reached(w.ctx))
+	w.must(w.KillAgent("b2"))
+	w.must(stopped.Continue())
+	w.await("the move waits for its destination", func() string {
+		status, err := w.MoveStatus(w.ctx, w.topic, 0)
+		if err != nil || status.Blocked != protocol.CodeDestinationUnreachable || !status.Committed {
+			return fmt.Sprintf("it is %+v (%v)", status, err)
+		}
+		return ""
+	})
+	if out, code := w.run("promote", w.topic+"/0", "--dsn", w.DSN(), "--single-node-metastore", "--token-file", w.TokenFile(), "--from", "b1", "--accept-loss", "--reason", "b2 burnt down"); code != 0 {
+		t.Fatalf("it said (%d):\n%s", code, out)
+	}
+	result, err := w.end(run)
+	if err != nil || !strings.Contains(result.WentOn, "went on to b1") {
+		t.Fatalf("the move ended as %+v (%v)", result, err)
+	}
+	w.await("b1 has it open", func() string {
+		if p := w.partition("b1"); p.State != "open" {
+			return fmt.Sprintf("it is %s: %s", p.State, p.Reason)
+		}
+		return ""
+	})
+	a.write(5)
+	w.mustMove("b3")
+	a.write(5)
+	w.must(w.StartAgent("b2"))
+	w.settled("b3")
+}
+
 // The table of end states names for each the command that leaves it and a test that is there.
 func TestTheTableOfEndStatesIsTrue(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")

@@ -198,6 +198,10 @@ type FinishResult struct {
 	FrozenMS float64 `json:"frozenMs"` // from the first parked request until writes were taken again; 0 when none was parked
 	TotalMS  float64 `json:"totalMs"`  // from the freeze itself
 	Parked   int     `json:"parked"`
+	// WentOn: the destination was lost before it was seen to have the partition open, and a later decision gave it to Owner, ""
+	// when its topic was deleted.
+	WentOn string `json:"wentOn,omitempty"`
+	Owner  string `json:"owner,omitempty"`
 }
 
 // AbortArgs is the input of the Abort activity.
@@ -259,6 +263,7 @@ type Status struct {
 	Committed     bool       `json:"committed"`
 	LastFailure   string     `json:"lastFailure,omitempty"`
 	TooLate       string     `json:"tooLate,omitempty"` // the answer to a cancel after the point of no return
+	WentOn        string     `json:"wentOn,omitempty"`  // where the partition went before its destination was seen to open it
 	Converged     *bool      `json:"converged,omitempty"`
 	FrozenMS      float64    `json:"frozenMs,omitempty"`
 	// Promotion is what is known while the source is gone, and what was known when its copy was promoted.
@@ -295,6 +300,7 @@ type MoveResult struct {
 	Parked    int     `json:"parked"`
 	Attempts  int     `json:"attempts"`
 	TooLate   string  `json:"tooLate,omitempty"`
+	WentOn    string  `json:"wentOn,omitempty"` // where the partition went before its destination was seen to open it
 	// Promoted: the source was gone and its copy became the partition; Promotion is what was known then.
 	Promoted  bool       `json:"promoted,omitempty"`
 	Promotion *Promotion `json:"promotion,omitempty"`
