@@ -44,7 +44,9 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 			m.enter(ctx, protocol.PhaseDone)
 			return result, nil
 		case m.startsOver(ctx, err):
-			continue
+			if m.long(ctx) {
+				return nil, m.anew(ctx)
+			}
 		default:
 			return nil, m.ended(ctx, err, fmt.Sprintf("%s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))
 		}
@@ -135,8 +137,12 @@ func (m *move) copyAndCutOver(ctx workflow.Context) (evidence protocol.Evidence,
 			return evidence, nil, err
 		}
 		m.block(ctx, protocol.CodeFreezeTooLong, failure.Message())
-		if _, err := workflow.AwaitWithTimeout(ctx, freezeTooLongPause, func() bool { return m.in.Force }); err != nil {
+		tuned, wakes := m.tuned, workflow.GetVersion(ctx, "copy-again-once-tuned", workflow.DefaultVersion, 1) >= 1
+		if _, err := workflow.AwaitWithTimeout(ctx, m.pauseBeforeCopyingAgain(), func() bool { return m.in.Force || wakes && m.tuned != tuned }); err != nil {
 			return evidence, nil, err
+		}
+		if !m.in.Force && m.long(ctx) {
+			return evidence, nil, temporal.NewNonRetryableApplicationError(failure.Message()+"; the move goes on in a new run", protocol.ErrMoveLost, nil)
 		}
 		forced, err = m.in.Force, nil
 		m.round++
@@ -165,6 +171,27 @@ func (m *move) copyUp(ctx workflow.Context) error {
 	m.status.Converged = &m.copied.Converged
 	m.status.BytesDone, m.status.BytesTotal = m.copied.BytesTotal, m.copied.BytesTotal
 	return nil
+}
+
+// longHistory is from how many events on a move goes on in a new run, well below the 51,200 at which Temporal ends one.
+const longHistory = 8_000
+
+// long reports that the history of this run has become long.
+func (m *move) long(ctx workflow.Context) bool {
+	info := workflow.GetInfo(ctx)
+	return (info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory) &&
+		workflow.GetVersion(ctx, "continue-a-long-move-as-new", workflow.DefaultVersion, 1) >= 1
+}
+
+// anew goes on in a new run of the same workflow, between two claims: nothing is claimed then. Move ids carry the run's id, so none
+// comes twice, and the attempts count on.
+func (m *move) anew(ctx workflow.Context) error {
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return m.ended(ctx, err, fmt.Sprintf("%s/%d stays on %s", m.in.Topic, *m.in.Partition, m.status.From))
+	}
+	in := m.in
+	in.Earlier = &protocol.EarlierRuns{Attempts: m.status.Attempt, From: m.status.From, LastFailure: m.status.LastFailure, Held: m.held}
+	return workflow.NewContinueAsNewError(ctx, protocol.WorkflowMove, in)
 }
 
 // rollBack ends the claim and restores ownership, routing and disk. It runs on a context of its own, since the move's

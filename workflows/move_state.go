@@ -17,6 +17,8 @@ type move struct {
 	claimed bool
 	round   int32
 	copied  protocol.CopyResult
+	begins  int    // the first attempt of this run
+	tuned   int    // how often it was tuned
 	goesOn  string // the owner after a later decision than this move
 
 	lost     bool               // the source is gone and not back
@@ -29,12 +31,18 @@ func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
 	m := &move{in: in, stage: stage{status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx),
 		ShouldBeOn: in.To, By: in.By, Reason: in.Reason}}}
 	m.of = m
+	if e := in.Earlier; e != nil {
+		m.held = e.Held
+		m.status.Attempt, m.status.From, m.status.LastFailure, m.in.Earlier = e.Attempts, e.From, e.LastFailure, nil
+	}
+	m.begins = m.status.Attempt + 1
 	return m
 }
 
 // tune changes a running move: what follows uses the new values, and a copy that is under way is told at once. A
 // destination that does not answer learns it from the next order.
 func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, error) {
+	m.tuned++
 	if t.Force != nil {
 		m.in.Force = *t.Force
 	}
@@ -68,7 +76,7 @@ func (m *move) beginAttempt(ctx workflow.Context) {
 // enter shows the next phase, and who is part of the move once that is known.
 func (m *move) enter(ctx workflow.Context, phase string) {
 	var who []temporal.SearchAttributeUpdate
-	if phase == protocol.PhaseClaim && m.status.Attempt == 1 {
+	if phase == protocol.PhaseClaim && m.status.Attempt == m.begins {
 		who = append(who, topicKey.ValueSet(m.in.Topic), partitionKey.ValueSet(int64(*m.in.Partition)), targetKey.ValueSet(m.in.To))
 	}
 	if phase == protocol.PhaseEnsure {

@@ -305,7 +305,7 @@ func TestMoveThatLosesItsClaimStartsOverUnderANewID(t *testing.T) {
 func TestMoveThatLosesItsClaimAgainAndAgainPausesLonger(t *testing.T) {
 	w := newWorld(t)
 	w.before[protocol.ActivityCutover] = func(call int) error {
-		if call <= 8 {
+		if call <= 10 {
 			return failure(protocol.ErrMoveLost, "the lease ended")
 		}
 		return nil
@@ -315,7 +315,7 @@ func TestMoveThatLosesItsClaimAgainAndAgainPausesLonger(t *testing.T) {
 	if _, err := w.run(); err != nil {
 		t.Fatal(err)
 	}
-	want := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute, time.Minute}
+	want := []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 128 * time.Second, 256 * time.Second, 5 * time.Minute, 5 * time.Minute}
 	if !slices.Equal(pauses, want) {
 		t.Errorf("paused for %v, want %v", pauses, want)
 	}
@@ -446,5 +446,69 @@ func TestMoveSaysWhereItsPartitionWentFromALostDestination(t *testing.T) {
 	}
 	if s := w.status(); s.Phase != protocol.PhaseDone || s.IsOn != "b3" || s.WentOn == "" {
 		t.Errorf("the status is %+v", s)
+	}
+}
+
+func TestMoveWhoseFreezeWouldBeTooLongPausesLongerUntilItIsTuned(t *testing.T) {
+	w := newWorld(t)
+	w.before[protocol.ActivityCutover] = func(call int) error {
+		if call <= 7 {
+			return failure(protocol.ErrFreezeTooLong, "about 40 s, more than the limit of 30 s")
+		}
+		return nil
+	}
+	w.env.RegisterActivityWithOptions(func(context.Context, protocol.PaceArgs) error { return nil }, activity.RegisterOptions{Name: protocol.ActivityPace})
+	var pauses []time.Duration
+	w.env.SetOnTimerScheduledListener(func(_ string, d time.Duration) { pauses = append(pauses, d) })
+	var began time.Time
+	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		if info.ActivityType.Name == protocol.ActivityCutover && len(pauses) == 6 {
+			began = w.env.Now()
+			w.env.RegisterDelayedCallback(func() {
+				lifted := protocol.ByteSize(0)
+				w.env.UpdateWorkflow(protocol.UpdateTune, "tune", &updates{rejected: new(error)}, protocol.Tune{Limit: &lifted})
+			}, time.Second)
+		}
+	})
+	if _, err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	want := []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute}
+	if !slices.Equal(pauses, want) {
+		t.Errorf("paused for %v, want %v", pauses, want)
+	}
+	if took := w.env.Now().Sub(began); took > time.Minute {
+		t.Errorf("a tuned move went on after %s", took)
+	}
+}
+
+// A move whose history has become long goes on in a new run, between two claims, and people see it go on.
+func TestAMoveWithALongHistoryGoesOnInANewRun(t *testing.T) {
+	for kind, step := range map[string]string{protocol.ErrMoveLost: protocol.ActivityCopy, protocol.ErrFreezeTooLong: protocol.ActivityCutover} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t)
+			w.before[step] = func(int) error { w.env.SetCurrentHistoryLength(longHistory); return failure(kind, "again") }
+			_, err := w.run()
+			var next *workflow.ContinueAsNewError
+			if !errors.As(err, &next) || next.WorkflowType.Name != protocol.WorkflowMove {
+				t.Fatalf("it ended with %v", err)
+			}
+			if len(w.aborts) != 1 || !w.aborts[0].KeepStaging {
+				t.Errorf("aborted were %+v", w.aborts)
+			}
+			var raw converter.RawValue
+			if err := converter.GetDefaultDataConverter().FromPayloads(next.Input, &raw); err != nil {
+				t.Fatal(err)
+			}
+			in, err := protocol.ParseMoveInput(raw.Payload().GetData())
+			if err != nil || in.Earlier == nil || in.Earlier.Attempts != 1 || in.Earlier.From != "b1" || !strings.HasPrefix(in.Earlier.LastFailure, "again") {
+				t.Fatalf("the next run's input is %+v (%v)", in, err)
+			}
+			w = newWorld(t)
+			result, err := w.runWith(in)
+			if err != nil || result.Attempts != 2 || w.claims[0].Attempt != 2 || w.claims[0].Input.Earlier != nil || !strings.HasSuffix(w.claims[0].MoveID, ".2") {
+				t.Errorf("the result is %+v (%v), claimed were %+v", result, err, w.claims)
+			}
+		})
 	}
 }

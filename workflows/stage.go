@@ -17,6 +17,7 @@ type stage struct {
 	status    protocol.Status
 	abandoned *protocol.Decision // a person's, to give it all up
 	revocable bool               // the present commit can still be given up
+	tooLong   int                // how often the present claim's cutover would have frozen for too long
 	of        described
 }
 
@@ -132,6 +133,9 @@ func (s *stage) againstAbandoning(protocol.Decision) error {
 // enter shows the next phase. The attributes travel with the command that follows, so they cost an event and no hop.
 func (s *stage) enter(ctx workflow.Context, phase string, more ...temporal.SearchAttributeUpdate) {
 	s.status.Phase, s.status.Since = phase, workflow.Now(ctx)
+	if phase == protocol.PhaseClaim {
+		s.tooLong = 0
+	}
 	s.status.Blocked, s.status.BlockedReason, s.status.BlockedSince, s.status.Unblock = "", "", nil, ""
 	s.upsert(ctx, append([]temporal.SearchAttributeUpdate{phaseKey.ValueSet(phase), blockedKey.ValueSet(notBlocked)}, more...)...)
 	s.show(ctx)
@@ -249,10 +253,19 @@ func start(ctx workflow.Context, activity, summary string, args any) workflow.Fu
 }
 
 const (
-	freezeTooLongPause = 10 * time.Second
-	startOverPause     = 2 * time.Second
-	startOverPauseMax  = time.Minute
+	copyAgainPause    = 10 * time.Second
+	copyAgainPauseMax = 5 * time.Minute
+	startOverPause    = 2 * time.Second
+	startOverPauseMax = 5 * time.Minute
 )
+
+// pauseBeforeCopyingAgain is how long a cutover that would freeze for too long is waited with. It grows, for each round costs
+// history.
+func (s *stage) pauseBeforeCopyingAgain() time.Duration {
+	pause := min(copyAgainPause<<min(s.tooLong, 5), copyAgainPauseMax)
+	s.tooLong++
+	return pause
+}
 
 // startsOver reports whether the failure ended only this claim, and waits before the next one.
 func (s *stage) startsOver(ctx workflow.Context, err error) bool {
@@ -260,7 +273,7 @@ func (s *stage) startsOver(ctx workflow.Context, err error) bool {
 	if s.status.Committed || ctx.Err() != nil || !errors.As(err, &failure) || failure.Type() != protocol.ErrMoveLost {
 		return false
 	}
-	pause := min(startOverPause<<min(s.status.Attempt-1, 6), startOverPauseMax)
+	pause := min(startOverPause<<min(s.status.Attempt-1, 8), startOverPauseMax)
 	s.status.LastFailure = failure.Message()
 	s.block(ctx, protocol.CodeStartingOver, fmt.Sprintf("%s; starting over in %s", failure.Message(), pause))
 	return workflow.Sleep(ctx, pause) == nil

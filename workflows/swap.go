@@ -133,7 +133,7 @@ func (s *swap) copyBoth(ctx workflow.Context) error {
 	for catchUps := 0; ; {
 		if far := s.unconverged(); far != "" {
 			s.block(ctx, protocol.CodeFreezeTooLong, far)
-			if err := workflow.Sleep(ctx, freezeTooLongPause); err != nil {
+			if err := workflow.Sleep(ctx, s.pauseBeforeCopyingAgain()); err != nil {
 				return err
 			}
 			s.round++
@@ -176,7 +176,7 @@ func (s *swap) cutOver(ctx workflow.Context) (evidence protocol.SwapEvidence, er
 			return evidence, err
 		}
 		s.block(ctx, protocol.CodeFreezeTooLong, reasonOf(err))
-		if _, err := workflow.AwaitWithTimeout(ctx, freezeTooLongPause, func() bool { return s.in.Force }); err != nil {
+		if _, err := workflow.AwaitWithTimeout(ctx, s.pauseBeforeCopyingAgain(), func() bool { return s.in.Force }); err != nil {
 			return evidence, err
 		}
 		s.round++

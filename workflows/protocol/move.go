@@ -39,6 +39,9 @@ type MoveInput struct {
 	// Plan and PlanSeq name the action of a plan that this move carries out.
 	Plan    string `json:"plan,omitempty"`
 	PlanSeq int    `json:"planSeq,omitempty"`
+	// Earlier is what the workflow's earlier runs left: a move whose history has become long goes on in a new run. Nobody else
+	// sets it.
+	Earlier *EarlierRuns `json:"earlier,omitempty"`
 }
 
 // Expect is what a move expects of its partition's row; what is absent is not compared.
@@ -46,6 +49,14 @@ type Expect struct {
 	TopicID string `json:"topicId,omitempty"`
 	From    string `json:"from,omitempty"`
 	Version int64  `json:"version,omitempty"`
+}
+
+// EarlierRuns is what people go on seeing of a move that goes on in a new run.
+type EarlierRuns struct {
+	Attempts    int    `json:"attempts"` // claims so far
+	From        string `json:"from,omitempty"`
+	LastFailure string `json:"lastFailure,omitempty"`
+	Held        *Pause `json:"held,omitempty"` // it is held still
 }
 
 // Policy is OnSourceLoss with its default.
