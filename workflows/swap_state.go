@@ -19,6 +19,7 @@ type swap struct {
 	round   int32
 	copied  [2]protocol.CopyResult
 	waits   [2]protocol.Progress // what each side's step waits for
+	waiting int                  // the side that what is shown as blocking is about
 	half    string               // what of two moves is done, once it is
 }
 
@@ -44,7 +45,7 @@ func (s *swap) beginAttempt(ctx workflow.Context) {
 
 // enter shows the next phase, and who is part of the swap once that is known.
 func (s *swap) enter(ctx workflow.Context, phase string) {
-	s.waits = [2]protocol.Progress{}
+	s.waits, s.waiting = [2]protocol.Progress{}, 0
 	var who []temporal.SearchAttributeUpdate
 	if phase == protocol.PhaseClaim && s.status.Attempt == 1 {
 		who = append(who, topicKey.ValueSet(s.in.A.Topic), partitionKey.ValueSet(int64(*s.in.A.Partition)))
@@ -66,11 +67,12 @@ func (s *swap) progress(ctx workflow.Context, p protocol.Progress) {
 			s.waits[i] = p
 		}
 	}
+	s.waiting = 0
 	if p.MoveID != "" {
-		p = s.waits[0]
-		if p.Blocked == "" {
-			p = s.waits[1]
+		if s.waits[0].Blocked == "" && s.waits[1].Blocked != "" {
+			s.waiting = 1
 		}
+		p = s.waits[s.waiting]
 	}
 	s.blockedNow(ctx, p.Blocked, p.BlockedReason)
 }
@@ -118,7 +120,8 @@ func (s *swap) step(i int) protocol.StepArgs {
 }
 
 func (s *swap) place() protocol.Place {
-	return protocol.Place{Partition: s.in.A.String(), From: s.status.From, To: s.status.To}
+	side := s.status.Sides[s.waiting]
+	return protocol.Place{Partition: side.String(), From: side.From, To: side.To}
 }
 
 func (s *swap) title() string {

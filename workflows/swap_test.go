@@ -266,7 +266,7 @@ func TestProgressIsKeptBySide(t *testing.T) {
 	if _, err := w.swap(swapInput()); err != nil {
 		t.Fatal(err)
 	}
-	if during.Blocked != "source_unreachable" || during.Sides[1].BytesDone != 10 || during.Sides[0].BytesDone != 30 || during.BytesDone != 40 || during.BytesTotal != 400 {
+	if during.Blocked != "source_unreachable" || !strings.Contains(during.Unblock, "the agent of b2") || during.Sides[1].BytesDone != 10 || during.Sides[0].BytesDone != 30 || during.BytesDone != 40 || during.BytesTotal != 400 {
 		t.Errorf("the status was %+v", during)
 	}
 }

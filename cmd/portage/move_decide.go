@@ -128,6 +128,10 @@ func (c *movePromoteCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if move.Swap != nil {
+		return fmt.Errorf("%s/%d is one side of a swap, and a swap never promotes: give it up with `portage move abandon %s --reason ...`, then promote a copy with `portage promote %s/%d`",
+			move.Topic, move.Partition, *move.Swap, move.Topic, move.Partition)
+	}
 	t, err := c.dial(ctx)
 	if err != nil {
 		return err

@@ -240,12 +240,21 @@ func TestALeaseThatEndsTakesBothSidesBack(t *testing.T) {
 			w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
 			load := w.loadBoth()
 			frozen := w.faults.Arm("worker1", "swap.frozen")
+			first, second := w.faults.Arm("b1", "AbortMove.before"), w.faults.Arm("b2", "AbortMove.before")
 			run := w.startSwap()
 			w.must(frozen.Reached(w.ctx))
-			if victim != "nobody" {
-				taking := w.faults.Arm("b1", "AbortMove.after")
-				w.must(taking.Reached(w.ctx))
+			w.must(first.Reached(w.ctx))
+			w.must(second.Reached(w.ctx))
+			taking := w.faults.Arm("b1", "AbortMove.after")
+			w.must(first.Continue())
+			w.must(taking.Reached(w.ctx)) // both leases have ended, and b1 was first
+			if victim == "nobody" {
+				w.must(taking.Continue())
+			} else {
 				w.killAt(taking, source, victim)
+			}
+			if victim != destination {
+				w.must(second.Continue())
 			}
 			w.await("the whole swap is taken back", func() string {
 				for _, m := range w.moves() {
