@@ -3,11 +3,13 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.temporal.io/sdk/client"
 
 	"portage/internal/ledger"
 	"portage/workflows/protocol"
@@ -28,6 +30,20 @@ func (w *world) ownedOf(topic string) map[string]int {
 		}
 	}
 	return owned
+}
+
+// placement is who owns each partition of a topic.
+func (w *world) placement(topic string) map[int32]string {
+	w.t.Helper()
+	snapshot, err := w.Store.ReadSnapshot(w.ctx)
+	w.must(err)
+	at := map[int32]string{}
+	for _, a := range snapshot.Assignments {
+		if a.Topic == topic {
+			at[a.Partition] = a.Owner
+		}
+	}
+	return at
 }
 
 func (w *world) rebalance(args ...string) (result protocol.RebalanceResult) {
@@ -71,6 +87,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	consumer, err := book.StartConsumer(ledger.ConsumerOptions{Bootstrap: w.Bootstrap(), Partitions: partitions, Group: topic, Every: 200 * time.Millisecond, MaxWait: fetchWait})
 	w.must(err)
 
+	before := w.placement(topic)
 	_, err = w.AddAgent(w.ctx, 5)
 	w.must(err)
 	wait := w.command("rebalance", "--wait", "--json", "--reason", "b5 is new", "--max-in-flight", "3")
@@ -98,6 +115,25 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 		t.Errorf("a second rebalance moved %+v", second.Counts)
 	}
 
+	if undone := w.rebalance("--undo", first.ID); undone.Counts.Moved != first.Counts.Moved || !maps.Equal(w.placement(topic), before) {
+		t.Errorf("undone were %+v of %+v, the placement is %v, was %v", undone.Counts, first.Counts, w.placement(topic), before)
+	}
+	// Another decommission is cancelled half-way: it is draining, and its moves may not begin.
+	if output, code := w.command("cluster", "decommission", "b3", "--max-in-flight", "0")(); code != 0 {
+		t.Fatalf("the decommission answers %d: %s", code, output)
+	}
+	draining := func(want bool) func() string {
+		return func() string {
+			if b, err := w.Store.FindBroker(w.ctx, "b3"); err != nil || b.Draining != want {
+				return fmt.Sprintf("b3 is %+v (%v)", b, err)
+			}
+			return ""
+		}
+	}
+	w.await("b3 drains", draining(true))
+	if output, code := w.command("cluster", "decommission", "b3", "--cancel")(); code != 0 || draining(false)() != "" {
+		t.Errorf("cancelled, the decommission answers %d: %s; %s", code, output, draining(false)())
+	}
 	if output, code := w.command("cluster", "decommission", "b2", "--dry-run", "--min-brokers", "5")(); code != 1 || !strings.Contains(output, "too_few_brokers") {
 		t.Errorf("a decommission that leaves too few answers %d: %s", code, output)
 	}
@@ -122,3 +158,52 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 		t.Errorf("the ledger says: %s\n%v", verdict, verdict.Examples)
 	}
 }
+
+// The fleet is paused while a copy is on its way: within 2 s no byte passes any more, and once it is resumed none of those that were
+// there is copied again.
+func TestAPausedFleetCopiesNothingAndNothingTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 3, workers: 1, alone: true})
+	l := w.startLoad()
+	l.fill(24)
+	w.must(w.Store.SetDraining(w.ctx, "b1", true, "test", ""))
+	run, err := w.Client.ExecuteWorkflow(w.ctx, client.StartWorkflowOptions{ID: protocol.RebalanceWorkflowID(w.TaskQueue()), TaskQueue: w.TaskQueue()}, protocol.WorkflowRebalance,
+		protocol.RebalanceInput{Drain: true, Limits: protocol.Limits{MoveRate: ptr(protocol.ByteSize(4 << 20))}})
+	w.must(err)
+	copied := func() (n int64) {
+		row := w.row()
+		if row.Target == nil {
+			return 0
+		}
+		session, err := w.Agents.Session(w.ctx, w.Agent(*row.Target).ControlURL, row.Moving(), 0, 0)
+		if err != nil {
+			return 0
+		}
+		return session.CopiedBytes
+	}
+	w.await("4 MiB are copied", func() string {
+		if n := copied(); n < 4<<20 {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	_, err = w.Store.SetSetting(w.ctx, "moves.paused", "true", "test", "peak")
+	w.must(err)
+	time.Sleep(2 * time.Second) // what is promised
+	held := copied()
+	time.Sleep(time.Second) // 4 MiB would pass in it
+	if now := copied(); now-held > 64<<10 || now == 0 {
+		t.Errorf("in a paused fleet %d bytes were copied in a second, after %d", now-held, held)
+	}
+	l.acknowledge(10) // writes go on
+	_, err = w.Store.SetSetting(w.ctx, "moves.paused", "false", "test", "over")
+	w.must(err)
+	var result protocol.RebalanceResult
+	w.must(run.Get(w.ctx, &result))
+	if result.Counts.Moved != 1 || result.Counts.Bytes > 28<<20 {
+		t.Errorf("the rebalance ended as %+v", result)
+	}
+	l.finish()
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,49 @@
+package activities
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"portage/metastore"
+	"portage/planner"
+)
+
+// A partition that was moved twice goes back to where it was before the first; one that was moved elsewhere since, is moving, or is back already, is
+// left alone.
+func TestUndoGoesBackToTheRecordedPlacement(t *testing.T) {
+	topic := uuid.New()
+	b := planner.NewBuilder(5)
+	b.TakenAt = time.Now()
+	for _, id := range []string{"b1", "b2", "b3"} {
+		if err := b.AddBroker(planner.Broker{ID: id, Alive: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.AddTopic(planner.Topic{Name: "t", ID: topic.String()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []planner.Partition{{Partition: 0, Owner: "b3", Version: 9, Disk: 100, Copies: []planner.Copy{{Broker: "b1", Bytes: 60}}}, {Partition: 1, Owner: "b1"},
+		{Partition: 2, Owner: "b2", Target: "b3"}, {Partition: 3, Owner: "b1"}} {
+		p.Topic = "t"
+		if err := b.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := func(n int32, from, to string) metastore.Move {
+		return metastore.Move{TopicID: topic, Topic: "t", Partition: n, FromBroker: from, ToBroker: to}
+	}
+	plan := undoOf(s, []metastore.Move{move(0, "b2", "b3"), move(0, "b1", "b2"), move(1, "b1", "b2"), move(2, "b1", "b2"), move(3, "b2", "b1"), move(3, "b1", "b2"),
+		{TopicID: topic, Topic: "gone", Partition: 7}})
+	if len(plan.Actions) != 1 || plan.BytesMoved != 40 || plan.Hash == "" {
+		t.Fatalf("the plan is %+v", plan)
+	}
+	if leg := plan.Actions[0].Legs[0]; leg.Partition != 0 || leg.From != "b3" || leg.To != "b1" || leg.Version != 9 {
+		t.Errorf("the way back is %+v", leg)
+	}
+}
