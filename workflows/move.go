@@ -178,9 +178,12 @@ const longHistory = 8_000
 
 // long reports that the history of this run has become long.
 func (m *move) long(ctx workflow.Context) bool {
+	return isLong(ctx) && workflow.GetVersion(ctx, "continue-a-long-move-as-new", workflow.DefaultVersion, 1) >= 1
+}
+
+func isLong(ctx workflow.Context) bool {
 	info := workflow.GetInfo(ctx)
-	return (info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory) &&
-		workflow.GetVersion(ctx, "continue-a-long-move-as-new", workflow.DefaultVersion, 1) >= 1
+	return info.GetContinueAsNewSuggested() || info.GetCurrentHistoryLength() >= longHistory
 }
 
 // anew goes on in a new run of the same workflow, between two claims: nothing is claimed then. Move ids carry the run's id, so none

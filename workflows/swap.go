@@ -47,11 +47,23 @@ func Swap(ctx workflow.Context, raw converter.RawValue) (*protocol.SwapResult, e
 			s.enter(ctx, protocol.PhaseDone)
 			return result, nil
 		case s.startsOver(ctx, err):
-			continue
+			if isLong(ctx) { // between two claims nothing is claimed; swap ids carry the run's id, so none comes twice
+				return nil, s.anew(ctx)
+			}
 		default:
 			return nil, s.ended(ctx, err, s.stays())
 		}
 	}
+}
+
+// anew goes on in a new run of the same workflow before the history is too long.
+func (s *swap) anew(ctx workflow.Context) error {
+	if err := workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) }); err != nil {
+		return s.ended(ctx, err, s.stays())
+	}
+	in := s.in
+	in.Earlier = &protocol.EarlierRuns{Attempts: s.status.Attempt, LastFailure: s.status.LastFailure}
+	return workflow.NewContinueAsNewError(ctx, protocol.WorkflowSwap, in)
 }
 
 // attempt is one claim of both partitions and everything under it.
@@ -132,6 +144,9 @@ func (s *swap) copyBoth(ctx workflow.Context) error {
 	}
 	for catchUps := 0; ; {
 		if far := s.unconverged(); far != "" {
+			if isLong(ctx) {
+				return temporal.NewNonRetryableApplicationError(far+"; the swap goes on in a new run", protocol.ErrMoveLost, nil)
+			}
 			s.block(ctx, protocol.CodeFreezeTooLong, far)
 			if err := workflow.Sleep(ctx, s.pauseBeforeCopyingAgain()); err != nil {
 				return err

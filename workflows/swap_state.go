@@ -28,6 +28,9 @@ func newSwap(ctx workflow.Context, in protocol.SwapInput) *swap {
 	for _, side := range in.Sides() {
 		s.status.Sides = append(s.status.Sides, protocol.SideStatus{Topic: side.Topic, Partition: *side.Partition})
 	}
+	if e := in.Earlier; e != nil {
+		s.status.Attempt, s.status.LastFailure, s.in.Earlier = e.Attempts, e.LastFailure, nil
+	}
 	s.of = s
 	return s
 }

@@ -107,6 +107,13 @@ func (w *swapWorld) steps() []string {
 	return slices.DeleteFunc(slices.Clone(w.calls), func(call string) bool { return call == protocol.ActivityEnsure || call == protocol.ActivityFinish })
 }
 
+// count is how often an activity was begun; one that was cancelled may begin when the workflow has ended already.
+func (w *swapWorld) count(activity string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.done[activity]
+}
+
 func TestASwapFlipsBothSides(t *testing.T) {
 	w := newSwapWorld(t)
 	result, err := w.swap(swapInput())
@@ -177,7 +184,7 @@ func TestASwapThatIsCancelledBeforeTheCommitRestoresBoth(t *testing.T) {
 			w := newSwapWorld(t)
 			w.before[step] = func(int) error { w.env.CancelWorkflow(); return nil }
 			_, err := w.swap(swapInput())
-			if !temporal.IsCanceledError(err) || len(w.aborts) != 1 || w.aborts[0].Sides[0].KeepStaging || w.done[protocol.ActivitySwapCommit] != 0 {
+			if !temporal.IsCanceledError(err) || len(w.aborts) != 1 || w.aborts[0].Sides[0].KeepStaging || w.count(protocol.ActivitySwapCommit) != 0 {
 				t.Errorf("ended with %v after %q, aborts %+v", err, w.calls, w.aborts)
 			}
 			if s := w.status(); s.Sides[0].ShouldBeOn != "b1" || s.Sides[1].ShouldBeOn != "b2" || s.Phase != protocol.PhaseCancelled {
@@ -212,6 +219,22 @@ func TestASwapWhoseClaimWasLostStartsOver(t *testing.T) {
 				t.Errorf("ended with %+v, %v after %q", result, err, w.calls)
 			}
 		})
+	}
+}
+
+// A swap whose claim is lost again and again goes on in a new run before its history is too long.
+func TestASwapWithALongHistoryGoesOnInANewRun(t *testing.T) {
+	w := newSwapWorld(t)
+	w.env.SetContinueAsNewSuggested(true)
+	w.before[protocol.ActivitySwapCutover] = func(int) error {
+		return temporal.NewNonRetryableApplicationError("the lease ended", protocol.ErrMoveLost, nil)
+	}
+	in := swapInput()
+	in.Earlier = &protocol.EarlierRuns{Attempts: 7}
+	_, err := w.swap(in)
+	var anew *workflow.ContinueAsNewError
+	if !errors.As(err, &anew) || w.claims[0].Attempt != 8 || len(w.aborts) != 1 || !w.aborts[0].Sides[0].KeepStaging {
+		t.Errorf("ended with %v, aborts %+v", err, w.aborts)
 	}
 }
 
@@ -281,7 +304,7 @@ func TestASwapWithTooLittleRoom(t *testing.T) {
 		t.Run("refused at "+step, func(t *testing.T) {
 			w := newSwapWorld(t)
 			w.before[step] = func(int) error { return tooLittleRoom() }
-			if _, err := w.swap(swapInput()); typeOf(err) != protocol.ErrRefused || w.done[protocol.ActivitySwapOwners] != 0 {
+			if _, err := w.swap(swapInput()); typeOf(err) != protocol.ErrRefused || w.count(protocol.ActivitySwapOwners) != 0 {
 				t.Errorf("ended with %v after %q", err, w.calls)
 			}
 		})

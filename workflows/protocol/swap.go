@@ -20,6 +20,8 @@ type SwapInput struct {
 	// TwoMoves: where there is too little room for both at once, one partition is moved after the other. Then they do not
 	// flip together, and the first stays moved when the second can not follow.
 	TwoMoves bool `json:"twoMoves,omitempty"`
+	// Earlier is what the workflow's earlier runs left; nobody else sets it.
+	Earlier *EarlierRuns `json:"earlier,omitempty"`
 }
 
 // SwapPartition names one side of a swap.
