@@ -140,10 +140,6 @@ func TestCountsAreAsEvenAsCanBeWithTheFewestMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		after, err := s.After(plan, Settled)
-		if err != nil {
-			t.Fatal(err)
-		}
 		squares := 0
 		for b, r := range plan.Brokers {
 			if s.Brokers[b].receives() {
@@ -155,7 +151,8 @@ func TestCountsAreAsEvenAsCanBeWithTheFewestMoves(t *testing.T) {
 			t.Fatalf("seed %d, round %d: sum of squares %d with %d moves, the best is %d with %d: %v", seed, round, squares, plan.Moves(), want, fewest, describe(s))
 		}
 		for _, then := range []After{Settled, InFlight} {
-			if after, err = s.After(plan, then); err != nil {
+			after, err := s.After(plan, then)
+			if err != nil {
 				t.Fatal(err)
 			}
 			again, err := BalanceCounts(after, uncapped())
