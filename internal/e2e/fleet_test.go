@@ -104,6 +104,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	if err := json.Unmarshal([]byte(output), &first); err != nil || code != 0 || first.Counts.Moved == 0 || first.Counts.Failed > 0 {
 		t.Fatalf("the rebalance ended with %d: %s", code, output)
 	}
+	w.replays(w.Client.GetWorkflow(w.ctx, protocol.RebalanceWorkflowID(w.TaskQueue()), first.ID), "rebalance")
 	snapshotOf := w.ownedOf(topic)
 	share := (int(partitions) + 2) / 5 // the world's own topic has two partitions
 	for n := 1; n <= 5; n++ {
@@ -141,6 +142,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	if code != 0 || !strings.Contains(output, protocol.VerdictSafe) {
 		t.Fatalf("the decommission ended with %d: %s", code, output)
 	}
+	w.replays(w.Client.GetWorkflow(w.ctx, protocol.DecommissionWorkflowID("b2"), ""), "decommission")
 	if broker, err := w.Store.FindBroker(w.ctx, "b2"); err != nil || !broker.Removed || w.ownedOf(topic)["b2"] != 0 {
 		t.Errorf("b2 is %+v (%v), it owns %d", broker, err, w.ownedOf(topic)["b2"])
 	}

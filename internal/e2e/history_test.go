@@ -170,6 +170,8 @@ func (w *world) replays(run client.WorkflowRun, name string) {
 	replayer := sdk.NewWorkflowReplayer()
 	replayer.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	replayer.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
+	replayer.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
+	replayer.RegisterWorkflowWithOptions(workflows.Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	replayer.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	if err := replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), h); err != nil {
 		w.t.Error(err)
