@@ -47,6 +47,10 @@ type rebalanceStartCmd struct {
 	Wait     bool       `help:"Watch until it ends."`
 	Deadline *time.Time `help:"Start no move after this moment (RFC 3339)."`
 	Reason   string     `help:"Why, for the audit."`
+
+	Canary int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
+	Soak   time.Duration `help:"How long to wait after the canary's moves." default:"5m"`
+
 	limitFlags
 	temporalFlags
 	outputFlags
@@ -68,6 +72,9 @@ func (c *rebalanceStartCmd) Run(ctx context.Context) error {
 		}
 	}
 	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
+	if c.Canary > 0 {
+		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak)}
+	}
 	id := protocol.RebalanceWorkflowID(c.TaskQueue)
 	if c.DryRun {
 		id += ":plan" // looking is possible while another one moves
