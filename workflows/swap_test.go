@@ -102,11 +102,6 @@ func (w *swapWorld) swap(in protocol.SwapInput) (*protocol.SwapResult, error) {
 	return &result, nil
 }
 
-// steps are the calls that are one for both sides.
-func (w *swapWorld) steps() []string {
-	return slices.DeleteFunc(slices.Clone(w.calls), func(call string) bool { return call == protocol.ActivityEnsure || call == protocol.ActivityFinish })
-}
-
 // count is how often an activity was begun; one that was cancelled may begin when the workflow has ended already.
 func (w *swapWorld) count(activity string) int {
 	w.mu.Lock()
