@@ -178,6 +178,19 @@ func (c *Ctl) Fail(process, call, errno string) {
 	c.failing[process+" "+call] = errno
 }
 
+// Withdraw takes an armed point back; false when a process was told to stop there already.
+func (c *Ctl) Withdraw(h *Halt) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, armed := range c.armed {
+		if armed == h {
+			c.armed = append(c.armed[:i:i], c.armed[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
 // Disarm forgets what no process has reached, and which calls fail.
 func (c *Ctl) Disarm() {
 	c.mu.Lock()
@@ -214,6 +227,19 @@ func (c *Ctl) linkLocked(from, to, addr string) (*netcut.Proxy, error) {
 		c.links[key] = link
 	}
 	return link, err
+}
+
+// Links names every link there is by its two ends, in order.
+func (c *Ctl) Links() [][2]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all [][2]string
+	for key := range c.links {
+		from, to, _ := strings.Cut(key, " ")
+		all = append(all, [2]string{from, to})
+	}
+	slices.SortFunc(all, func(a, b [2]string) int { return strings.Compare(a[0]+" "+a[1], b[0]+" "+b[1]) })
+	return all
 }
 
 // Link is the link from one process to another; nil until the first has connected to the second.
