@@ -35,6 +35,7 @@ type session struct {
 	staging    *seglog.Staging
 	status     control.SessionStatus
 	changed    chan struct{}
+	ended      bool // put away or dropped: it stages nothing any more
 	cancelCopy context.CancelFunc
 	process    uuid.UUID // the source process the staged bytes were last checked against
 	mismatches int
@@ -98,8 +99,11 @@ func (s *session) sourceAt(url string) {
 // to be a part of its history, taken out of trash, else an empty one. It reads and checks every byte that is there, long before anything is frozen. The caller holds work.
 func (s *session) open(source *control.Listing) (adopted bool, err error) {
 	s.mu.Lock()
-	already := s.staging
+	already, ended := s.staging, s.ended
 	s.mu.Unlock()
+	if ended {
+		return false, noSession(s.record.Subject.MoveID)
+	}
 	if already != nil && already.Failed() == nil {
 		return false, nil
 	}
@@ -182,6 +186,10 @@ func (s *session) stopCopy() {
 	}
 }
 
+func noSession(id string) *control.Error {
+	return control.Errorf(control.CodeNotFound, "this broker has no copy session of move %s", id)
+}
+
 // sessions are the moves this agent is the destination of.
 type sessions struct {
 	agent *Agent
@@ -231,7 +239,7 @@ func (all *sessions) get(id string) (*session, error) {
 	}
 	var record sessionRecord
 	if err := durable.ReadJSON(all.recordPath(id), &record); err != nil {
-		return nil, control.Errorf(control.CodeNotFound, "this broker has no copy session of move %s", id)
+		return nil, noSession(id)
 	}
 	return all.add(record), nil
 }
@@ -266,6 +274,9 @@ func (all *sessions) begin(req control.EnsureRequest) (*session, error) {
 func (s *session) again(record sessionRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended {
+		return noSession(record.Subject.MoveID)
+	}
 	record.LimitPerSec, record.Adopted = s.record.LimitPerSec, s.record.Adopted
 	if err := durable.WriteJSON(s.agent.sessions.recordPath(record.Subject.MoveID), record); err != nil {
 		return control.Errorf(control.CodeStorage, "the copy session could not be recorded: %v", err)
@@ -274,10 +285,16 @@ func (s *session) again(record sessionRecord) error {
 	return nil
 }
 
-// end forgets a session whose staging is gone: installed, in trash or deleted.
+// end forgets a session whose staging is gone: installed, in trash or deleted. An order that found the session before and
+// waits for its turn is refused then, and makes no staging that nobody would put away. The caller holds the session's work.
 func (all *sessions) end(id string) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
+	if s := all.byID[id]; s != nil {
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+	}
 	delete(all.byID, id)
 	_ = os.Remove(all.recordPath(id))
 	all.agent.fence.forget(id)

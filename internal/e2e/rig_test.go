@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type setup struct {
 	// postgres is used instead of one of the fleet's own, and standby named beside it.
 	postgres, standby *services.Postgres
 	env               []string // of every process
+	binary            string   // the program; empty: the one under test
 }
 
 func (s setup) same(other setup) bool {
@@ -135,7 +137,7 @@ func startRig(ctx context.Context, s setup) (_ *rig, err error) {
 	if r.faults, err = faultctl.New(); err != nil {
 		return nil, err
 	}
-	r.Fleet, err = fleet.Start(ctx, fleet.Options{Dir: r.dir, Binary: binary, Progress: os.Stderr, Own: true, Postgres: s.postgres, Standby: s.standby, Env: append([]string{r.faults.Env()}, s.env...), AgentArgs: s.agentArgs,
+	r.Fleet, err = fleet.Start(ctx, fleet.Options{Dir: r.dir, Binary: cmp.Or(s.binary, binary), Progress: os.Stderr, Own: true, Postgres: s.postgres, Standby: s.standby, Env: append([]string{r.faults.Env()}, s.env...), AgentArgs: s.agentArgs,
 		TaskQueue: fmt.Sprintf("e2e-%d", rigsStarted.Add(1)), Links: r.faults})
 	if err != nil {
 		return nil, err
