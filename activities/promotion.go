@@ -204,7 +204,7 @@ func (m *Moves) Promote(ctx context.Context, args protocol.PromoteArgs) (protoco
 			Version: installed.Version, ToStorage: installed.Storage, Heartbeat: args.Heartbeat, StagedEnd: installed.InstalledEnd, HighWatermark: installed.Copy.HighWatermark,
 			Decided: args.By != protocol.ByPolicy, By: args.By, Reason: args.Reason, Evidence: evidence})
 		if r, ok := metastore.RefusedWith(err, metastore.CodeCopyBehind, metastore.CodeNoFence); ok {
-			return protocol.PromoteResult{Refused: r.Reason, Promotion: p}, nil
+			return protocol.PromoteResult{Refused: r.Reason, NeedsPerson: true, Promotion: p}, nil
 		}
 		if _, wait := metastore.RefusedWith(err, metastore.CodeMetastoreRestored, metastore.CodeMetastoreOlder); wait {
 			return none, err

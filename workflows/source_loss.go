@@ -19,6 +19,10 @@ func lostCounter(err error) (heartbeat int64, lost bool) {
 	return heartbeat, failure.Details(&heartbeat) == nil
 }
 
+// maxAutoRefusals is how often a promotion by policy may be refused under one claim for what lacks for a moment (a copy that
+// is being opened) before a person is asked: each one costs history.
+const maxAutoRefusals = 5
+
 // sourceLost waits for whichever comes first: the source, a person's decision, or, where the move may decide by itself, a copy
 // that can be promoted. It returns the promotion that was done, nil when the source is back and the copy goes on.
 //
@@ -26,6 +30,7 @@ func lostCounter(err error) (heartbeat int64, lost bool) {
 func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.PromoteResult, error) {
 	m.lost, m.decision = true, nil
 	var known *protocol.Promotion
+	refusals := 0 // of promotions that the policy made
 	for {
 		m.round++
 		watching, stop := workflow.WithCancel(ctx)
@@ -57,7 +62,9 @@ func (m *move) sourceLost(ctx workflow.Context, heartbeat int64) (*protocol.Prom
 		}
 		m.decision = nil
 		if decision.By == protocol.ByPolicy && workflow.GetVersion(ctx, "ask-once-auto-was-refused", workflow.DefaultVersion, 1) >= 1 {
-			m.mustAsk = promoted.Refused
+			if refusals++; promoted.NeedsPerson || refusals >= maxAutoRefusals {
+				m.mustAsk = promoted.Refused
+			}
 		}
 		known = &promoted.Promotion
 		known.Eligible, known.Missing = false, promoted.Refused

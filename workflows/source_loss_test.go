@@ -221,7 +221,7 @@ func TestASourceThatComesBackUnderAPromotionStartsTheMoveOver(t *testing.T) {
 // A copy that is whole and may not be promoted by itself: the policy asks once, not as often as the copy can be looked at.
 func TestAnAutomaticPromotionThatIsRefusedIsLeftToAPerson(t *testing.T) {
 	w := newLostWorld(t)
-	w.result = protocol.PromoteResult{Refused: "b1 does not fence itself in time, so a person must decide", Promotion: eligible}
+	w.result = protocol.PromoteResult{Refused: "b1 does not fence itself in time, so a person must decide", NeedsPerson: true, Promotion: eligible}
 	var asked protocol.Status
 	w.watch = func(call int, ctx context.Context, known *protocol.Promotion) (protocol.SourceLoss, error) {
 		if len(w.promoted) > 3 {
@@ -231,7 +231,7 @@ func TestAnAutomaticPromotionThatIsRefusedIsLeftToAPerson(t *testing.T) {
 			return protocol.SourceLoss{Promotion: eligible}, nil
 		}
 		asked = w.status()
-		w.result.Refused, w.result.Epoch = "", 7
+		w.result.Refused, w.result.NeedsPerson, w.result.Epoch = "", false, 7
 		w.update(protocol.DecisionPromote)
 		<-ctx.Done()
 		return protocol.SourceLoss{}, temporal.NewCanceledError()

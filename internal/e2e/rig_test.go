@@ -95,8 +95,11 @@ func (p *pool) giveBack(r *rig, failed bool) error {
 	return nil
 }
 
-// whole reports whether every process of the binary runs.
+// whole reports whether the fleet is as it was made: as many processes, and every one of them runs.
 func (r *rig) whole() bool {
+	if len(r.AgentIDs()) != r.setup.brokers || r.Workers() != r.setup.workers {
+		return false
+	}
 	for _, id := range r.AgentIDs() {
 		if !r.Agent(id).Process.Running() {
 			return false

@@ -22,7 +22,7 @@ import (
 )
 
 // testBound ends a test that hangs; nothing is measured by it.
-const testBound = 3 * time.Minute
+const testBound = 8 * time.Minute
 
 // world is one topic of one fleet for one test: brokers b1, b2, ..., workers worker1, ..., and the topic's partition 0 on
 // b1, 1 on b2.

@@ -71,10 +71,12 @@ type PromoteArgs struct {
 
 // PromoteResult is how a promotion ended: done at Epoch, or Refused with what is missing.
 type PromoteResult struct {
-	Refused   string    `json:"refused,omitempty"`
-	Epoch     int32     `json:"epoch"`
-	End       int64     `json:"end"`
-	Promotion Promotion `json:"promotion"`
+	Refused string `json:"refused,omitempty"`
+	// NeedsPerson: the guarded write refused it, and would again; what only lacked for a moment is looked at anew.
+	NeedsPerson bool      `json:"needsPerson,omitempty"`
+	Epoch       int32     `json:"epoch"`
+	End         int64     `json:"end"`
+	Promotion   Promotion `json:"promotion"`
 }
 
 // PromotionEvidence is what is kept in the metastore of a promotion.
