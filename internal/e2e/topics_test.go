@@ -46,10 +46,11 @@ func TestTopicChangedInMidMove(t *testing.T) {
 			stopped := w.arm(at)
 			run := w.start("b2")
 			w.must(stopped.Reached(w.ctx))
-			version := w.row().Version
+			before := w.row()
 			w.addPartitions(2, at.by)
-			if now := w.row().Version; now != version && !committedBy(at.point) {
-				t.Errorf("adding partitions changed the row from version %d to %d", version, now)
+			// A lease that ended meanwhile has changed the row, too, and taken the claim with it.
+			if now := w.row(); now.Version != before.Version && now.Moving() == before.Moving() && !committedBy(at.point) {
+				t.Errorf("adding partitions changed the row from version %d to %d", before.Version, now.Version)
 			}
 			w.must(stopped.Continue())
 			result := w.mustEnd(run)
