@@ -17,7 +17,7 @@ import (
 // a listing of processes tells one agent from another.
 const NameVariable = "PORTAGE_PROCESS"
 
-const defaultGrace = 10 * time.Second
+const defaultGrace = 20 * time.Second
 
 // Command says what to run.
 type Command struct {
