@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
 	"portage/internal/durable"
@@ -139,7 +140,7 @@ func (w *world) upgrade(process, version string) {
 // over reports whether a run has ended.
 func (w *world) over(run client.WorkflowRun) bool {
 	w.t.Helper()
-	described, err := w.Client.DescribeWorkflowExecution(w.ctx, run.GetID(), run.GetRunID())
+	described, err := w.Client.DescribeWorkflow(w.ctx, run.GetID(), run.GetRunID())
 	w.must(err)
-	return described.GetWorkflowExecutionInfo().GetCloseTime() != nil
+	return described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING
 }
