@@ -87,3 +87,18 @@ func TestR23WhatAGoneMoveLeavesBecomesTrash(t *testing.T) {
 		})
 	}
 }
+
+// Two copies may come of one that was taken over and given back, with one date: neither is in the other's way.
+func TestR23CopiesOfOneDateAreBothKept(t *testing.T) {
+	f, b1, b2, orders := agenttest.Pair(t)
+	b1.Write(orders, 0, "one")
+	f.Move(orders, 0, b2)
+	agenttest.Eventually(t, "the copy is in trash", func() bool { return len(keptBy(t, f, b1)) == 1 })
+	id := keptBy(t, f, b1)[0].ID
+	back := f.Copied(orders, 0, b1)
+	// What a repeated order left behind, under the name that the copy is to have again.
+	agenttest.CopyDir(t, filepath.Join(b1.Data, "staging", back.ID), filepath.Join(b1.Data, "trash", id))
+	back.Abort(true)
+	b2.WaitState(orders, 0, native.StateOpen)
+	f.Move(orders, 0, b1)
+}

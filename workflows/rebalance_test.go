@@ -196,8 +196,9 @@ func TestRebalanceOfABalancedFleetMovesNothing(t *testing.T) {
 func TestRebalanceHoldsTheLimitOfEachBroker(t *testing.T) {
 	r := newRebalancing(t, append(moves(6, "b1", "b2"), protocol.PlannedAction{Seq: 6, Kind: planner.ActionMove, Legs: []planner.Leg{{Topic: "other", From: "b3", To: "b4"}}}))
 	r.mustRun(protocol.RebalanceInput{})
-	if r.most != 3 || r.started[2].Topic != "other" {
-		t.Errorf("%d moves at once, the third was %+v", r.most, r.started[2])
+	other := slices.ContainsFunc(r.started[:3], func(in protocol.MoveInput) bool { return in.Topic == "other" }) // of one wave, in any order
+	if r.most != 3 || !other {
+		t.Errorf("%d moves at once, the first were %+v", r.most, r.started[:3])
 	}
 }
 

@@ -168,7 +168,7 @@ func (t *Trash) setAside(r Retained, at int64) error {
 	}
 	t.broker.logger.Error("a former copy holds records that its owner does not have; it is in quarantine", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition),
 		"from", at, "end", r.End, "copy", r.ID())
-	return durable.Rename(dir, filepath.Join(t.quarantine, filepath.Base(dir)))
+	return durable.Rename(dir, unused(filepath.Join(t.quarantine, filepath.Base(dir))))
 }
 
 // Copies lists trash and quarantine, newest first.

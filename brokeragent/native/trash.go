@@ -87,11 +87,23 @@ func (t *Trash) Keep(dir string, r Retained) error {
 	if err := durable.WriteJSON(filepath.Join(dir, retainedFile), r); err != nil {
 		return err
 	}
-	if err := durable.Rename(dir, filepath.Join(t.root, fmt.Sprintf("%s-%d-%d", r.TopicID, r.Partition, r.At.UnixNano()))); err != nil {
+	if err := durable.Rename(dir, unused(filepath.Join(t.root, fmt.Sprintf("%s-%d-%d", r.TopicID, r.Partition, r.At.UnixNano())))); err != nil {
 		return err
 	}
 	t.broker.judgeSoon()
 	return nil
+}
+
+// unused is a path that nothing has: two copies may have come of one that was taken over and given back, with one date. The
+// caller holds mu.
+func unused(path string) string {
+	name := path
+	for n := 1; ; n++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name
+		}
+		name = fmt.Sprintf("%s-%d", path, n)
+	}
 }
 
 // List reads all records in trash, newest first. A folder without a readable record is left alone and not listed.
