@@ -84,7 +84,7 @@ func (c *Chaos) judge(ctx context.Context, run client.WorkflowRun, partition int
 	for {
 		var result protocol.MoveResult
 		err := run.Get(ctx, &result)
-		var away *serviceerror.Unavailable
+		var ended *temporal.WorkflowExecutionError
 		var refused *temporal.ApplicationError
 		switch {
 		case err == nil:
@@ -95,7 +95,7 @@ func (c *Chaos) judge(ctx context.Context, run client.WorkflowRun, partition int
 		case ctx.Err() != nil:
 			status, _ := c.Fleet.MoveStatus(context.WithoutCancel(ctx), c.Topic, partition)
 			return fmt.Errorf("the move of %s/%d to %s did not end: %w; it is %+v", c.Topic, partition, to, err, status)
-		case errors.As(err, &away):
+		case !errors.As(err, &ended): // the question was not answered
 			if err := pause(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}

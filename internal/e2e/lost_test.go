@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.temporal.io/sdk/temporal"
+
+	"portage/workflows/protocol"
 )
 
 // lostReplies are the guarded writes and control calls of a move that is done, and who makes each. Whoever makes it twice
@@ -87,6 +89,41 @@ func TestLostReplies(t *testing.T) {
 			return w.movedTo("b2", load, w.mustEnd(run))
 		})
 	}
+	cells.run(t, "BuryMove by the worker, of a cancel before the claim", lostColumn, func(t *testing.T) string {
+		w := newWorld(t, setup{brokers: 2, workers: 2, alone: true})
+		load := w.startLoad()
+		claiming := w.faults.Arm("", "ClaimMove.before")
+		lost := w.faults.LoseReply("", "BuryMove")
+		run := w.start("b2")
+		w.must(claiming.Reached(w.ctx))
+		w.cancel(run)
+		w.must(lost.Lost(w.ctx)) // the other worker gives up on the first, and ends the id of a claim that may be on its way
+		w.must(claiming.Continue())
+		if _, err := w.end(run); !temporal.IsCanceledError(err) {
+			t.Fatalf("the cancelled move ended with %v", err)
+		}
+		w.settled("b1")
+		return "buried; next " + w.movedTo("b2", load, w.mustMove("b2"))
+	})
+	cells.run(t, "Promote by the worker, of a source that is gone", lostColumn, func(t *testing.T) string {
+		w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: fenceArgs})
+		a := w.openAccount()
+		a.write(50)
+		a.commit(20)
+		run, stopped := w.copied(protocol.LossAuto)
+		w.must(w.KillAgent("b1"))
+		lost := w.faults.LoseReply("worker1", "Promote")
+		w.must(stopped.Continue())
+		w.must(lost.Lost(w.ctx))
+		if result := w.mustEnd(run); !result.Promoted {
+			t.Errorf("the move ended as %+v", result)
+		}
+		a.holds(20)
+		w.must(w.StartAgent("b1"))
+		w.settled("b2")
+		w.committedOnce()
+		return "promoted, whole"
+	})
 	cells.run(t, "AbortMove by the worker, of a cancel", lostColumn, func(t *testing.T) string { return cancelLoses(t, "worker1", "AbortMove") })
 	cells.run(t, "Look by the worker, of a cancel", lostColumn, func(t *testing.T) string { return cancelLoses(t, "worker1", "Look") })
 	cells.run(t, "Abandon by the worker, of a cancel", lostColumn, func(t *testing.T) string { return cancelLoses(t, "worker1", "Abandon") })

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"portage/brokeragent/control"
 	"portage/metastore"
@@ -184,7 +184,7 @@ func endOf[R any](w *world, run client.WorkflowRun) (R, error) {
 	for {
 		var result R
 		err := run.Get(w.ctx, &result)
-		var away *serviceerror.Unavailable
+		var ended *temporal.WorkflowExecutionError
 		if w.ctx.Err() != nil {
 			value, _ := w.Client.QueryWorkflow(context.Background(), run.GetID(), run.GetRunID(), protocol.QueryStatus)
 			var status protocol.Status
@@ -193,7 +193,7 @@ func endOf[R any](w *world, run client.WorkflowRun) (R, error) {
 			}
 			w.t.Fatalf("the move did not end: %v; it is %+v", err, status)
 		}
-		if !errors.As(err, &away) {
+		if err == nil || errors.As(err, &ended) {
 			return result, err
 		}
 		select {

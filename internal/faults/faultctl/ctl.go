@@ -117,7 +117,7 @@ func (c *Ctl) decide(kind, name, process string, pid int) (answer string, then c
 	switch kind {
 	case "point":
 		for i, h := range c.armed {
-			if h.process == process && h.point == name {
+			if (h.process == process || h.process == "") && h.point == name {
 				if h.passes > 0 {
 					h.passes--
 					break
@@ -149,7 +149,7 @@ func (c *Ctl) decide(kind, name, process string, pid int) (answer string, then c
 	return "go", nil
 }
 
-// Arm has the first process of that name that reaches the point stop there, with all its threads.
+// Arm has the first process of that name (of any, when it is empty) that reaches the point stop there, with all its threads.
 func (c *Ctl) Arm(process, point string) *Halt { return c.ArmNth(process, point, 1) }
 
 // ArmNth has it stop at the nth time (from 1) it comes there.
