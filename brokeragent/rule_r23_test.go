@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"portage/brokeragent/agenttest"
+	"portage/brokeragent/control"
 	"portage/brokeragent/native"
 	"portage/internal/faults/faultstest"
 )
@@ -19,7 +20,8 @@ func TestR23ACancelledMoveGivesTheFormerCopyBack(t *testing.T) {
 			f, b1, b2, orders := agenttest.Pair(t)
 			b1.Write(orders, 0, "one", "two")
 			f.Move(orders, 0, b2)
-			before := keptBy(t, f, b1)
+			var before []control.RetainedCopy
+			agenttest.Eventually(t, "the former copy is in trash", func() bool { before = keptBy(t, f, b1); return len(before) == 1 })
 			back := f.Claim(orders, 0, b1)
 			if !back.Ensure().Adopted {
 				t.Fatal("the former copy was not taken over")
