@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"portage/metastore"
 	"portage/workflows/protocol"
 )
 
@@ -39,25 +38,17 @@ type membersCmd struct {
 	outputFlags
 }
 
-type member struct {
-	metastore.Broker
-	Owned    int `json:"ownedPartitions"`
-	Outbound int `json:"outboundMoves"`
-	Inbound  int `json:"inboundMoves"`
-}
-
 // Run lists the fleet's brokers.
 func (c *membersCmd) Run(ctx context.Context) error {
-	store, err := c.read(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	snapshot, err := store.ReadSnapshot(ctx)
+	defer stop()
+	members, err := fleet.Members(ctx)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
-	members := membersOf(snapshot)
 	if c.JSON {
 		return printJSON(members)
 	}
@@ -74,31 +65,6 @@ func (c *membersCmd) Run(ctx context.Context) error {
 	return w.Flush()
 }
 
-func membersOf(s *metastore.Snapshot) []member {
-	index := map[string]int{}
-	members := []member{}
-	for _, b := range s.Brokers {
-		if !b.Removed {
-			index[b.ID] = len(members)
-			members = append(members, member{Broker: b})
-		}
-	}
-	for _, a := range s.Assignments {
-		if i, ok := index[a.Owner]; ok {
-			members[i].Owned++
-			if a.Target != nil {
-				members[i].Outbound++
-			}
-		}
-		if a.Target != nil {
-			if i, ok := index[*a.Target]; ok {
-				members[i].Inbound++
-			}
-		}
-	}
-	return members
-}
-
 type movesCmd struct {
 	All   bool `help:"Ended ones too."`
 	Limit int  `help:"How many at the most." default:"50"`
@@ -108,19 +74,16 @@ type movesCmd struct {
 
 // Run lists moves.
 func (c *movesCmd) Run(ctx context.Context) error {
-	store, err := c.read(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	moves, err := store.Moves(ctx, c.All, c.Limit)
+	defer stop()
+	moves, err := fleet.Moves(ctx, c.All, c.Limit)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	if c.JSON {
-		if moves == nil {
-			moves = []metastore.Move{}
-		}
 		return printJSON(moves)
 	}
 	if len(moves) == 0 {

@@ -7,15 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
-
 	"portage/brokeragent/control"
-	"portage/internal/fleetview"
-	"portage/metastore"
-	"portage/planner"
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
@@ -33,60 +26,36 @@ type decommissionCmd struct {
 
 // Run empties a broker and takes it out of the fleet. With --wait exit code 0 says that its machine may go.
 func (c *decommissionCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	id := protocol.DecommissionWorkflowID(c.Broker)
+	defer stop()
 	if c.Cancel {
-		err := t.CancelWorkflow(ctx, id, "")
-		var missing *serviceerror.NotFound
-		if errors.As(err, &missing) {
-			return fmt.Errorf("no decommission of %s is running; `portage broker drain %s --cancel` lets it take partitions again", c.Broker, c.Broker)
-		} else if err != nil {
-			return unreachable(err)
+		if err := fleet.CancelDecommission(ctx, c.Broker, "", ""); err != nil {
+			return err
 		}
-		if err = t.GetWorkflow(ctx, id, "").Get(ctx, nil); temporal.IsCanceledError(err) {
-			fmt.Printf("broker %s takes partitions again; what was moved stays where it is\n", c.Broker)
-			return nil
-		} else if err == nil {
-			return fmt.Errorf("too late: broker %s is out of the fleet", c.Broker)
+		if err := fleet.DecommissionCancelled(ctx, c.Broker); err != nil {
+			return err
 		}
-		return rebalanceOutcome(err)
+		fmt.Printf("broker %s takes partitions again; what was moved stays where it is\n", c.Broker)
+		return nil
 	}
 	in := protocol.DecommissionInput{Broker: c.Broker, DryRun: c.DryRun, MinBrokers: &c.MinBrokers, Limits: c.limits(), By: whoami(), Reason: c.Reason}
-	if c.DryRun {
-		id += ":plan"
-	}
-	// One that is running already is joined, so that a deployment script may be run again.
-	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: c.TaskQueue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, StaticSummary: "decommission " + c.Broker}, protocol.WorkflowDecommission, in)
+	started, err := fleet.StartDecommission(ctx, in, operate.Repeat{})
 	if err != nil {
-		return unreachable(fmt.Errorf("the decommission was not taken by Temporal: %w", err))
+		return err
 	}
 	if !c.Wait && !c.DryRun {
 		// A refusal comes before any side effect, so it is waited for.
-		if err := c.begun(ctx, t.GetWorkflow(ctx, id, run.GetRunID()).Get, func() (s protocol.DecommissionStatus, err error) {
-			value, err := t.QueryWorkflow(ctx, id, run.GetRunID(), protocol.QueryStatus)
-			if err == nil {
-				err = value.Get(&s)
-			}
-			return s, err
-		}); err != nil {
+		if _, err := fleet.Begun(ctx, started, c.Broker); err != nil {
 			return err
 		}
-		fmt.Printf("decommissioning %s under workflow %s\nwait for it: portage cluster decommission %s --wait, or temporal workflow result --workflow-id %s\n", c.Broker, id, c.Broker, id)
+		fmt.Printf("decommissioning %s under workflow %s\nwait for it: portage cluster decommission %s --wait, or temporal workflow result --workflow-id %s\n", c.Broker, started.WorkflowID, c.Broker, started.WorkflowID)
 		return nil
 	}
-	var result protocol.DecommissionResult
-	err = run.Get(ctx, &result)
-	var failure *temporal.ApplicationError
+	result, err := fleet.DecommissionResult(ctx, started, c.Broker)
 	switch {
-	case temporal.IsCanceledError(err):
-		return &exitError{exitCancelled, fmt.Errorf("the decommission was cancelled; broker %s takes partitions again", c.Broker)}
-	case errors.As(err, &failure):
-		return errors.New(failure.Message())
 	case err != nil:
 		return err
 	case c.JSON:
@@ -108,22 +77,6 @@ func (c *decommissionCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// begun waits until the guards have let the decommission begin, or it has ended.
-func (c *decommissionCmd) begun(ctx context.Context, end func(context.Context, any) error, status func() (protocol.DecommissionStatus, error)) error {
-	ended := make(chan error, 1)
-	go func() { ended <- end(ctx, nil) }()
-	for {
-		if s, err := status(); err == nil && s.Phase != "" && s.Phase != protocol.PhaseChecking {
-			return nil
-		}
-		select {
-		case err := <-ended:
-			return rebalanceOutcome(err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 func printCheck(broker string, check protocol.DrainCheck) {
 	for _, line := range check.Text {
 		fmt.Println(line)
@@ -141,10 +94,20 @@ type clusterPauseCmd struct {
 
 // Run pauses every rebalance of the fleet.
 func (c *clusterPauseCmd) Run(ctx context.Context) error {
-	return c.change(ctx, func(store *metastore.Store) (string, error) {
-		_, err := store.SetSetting(ctx, metastore.SettingPaused, "true", whoami(), c.Reason)
-		return "rebalances are paused: copies stand still within seconds, nothing more begins; `portage cluster resume` ends it", err
-	})
+	return c.pause(ctx, true, c.Reason, "rebalances are paused: copies stand still within seconds, nothing more begins; `portage cluster resume` ends it")
+}
+
+func (f storeFlags) pause(ctx context.Context, paused bool, reason, done string) error {
+	fleet, stop, err := f.fleet(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := fleet.SetPaused(ctx, paused, whoami(), reason); err != nil {
+		return err
+	}
+	fmt.Println(done)
+	return nil
 }
 
 type clusterResumeCmd struct {
@@ -154,10 +117,7 @@ type clusterResumeCmd struct {
 
 // Run lets the fleet's rebalances go on.
 func (c *clusterResumeCmd) Run(ctx context.Context) error {
-	return c.change(ctx, func(store *metastore.Store) (string, error) {
-		_, err := store.SetSetting(ctx, metastore.SettingPaused, "false", whoami(), c.Reason)
-		return "rebalances go on", err
-	})
+	return c.pause(ctx, false, c.Reason, "rebalances go on")
 }
 
 type scoreCmd struct {
@@ -172,26 +132,15 @@ func (c *scoreCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := c.read(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	settings, err := fleetview.Settings(ctx, store, nil)
+	defer stop()
+	fleet.Agents = control.NewClient(token)
+	rows, err := fleet.Scores(ctx)
 	if err != nil {
 		return err
-	}
-	snapshot, err := fleetview.Read(ctx, store, control.NewClient(token), settings)
-	if err != nil {
-		return unreachable(err)
-	}
-	type row struct {
-		Broker string `json:"broker"`
-		planner.BrokerScore
-	}
-	rows := []row{}
-	for i, s := range planner.Scores(snapshot, settings) {
-		rows = append(rows, row{snapshot.Brokers[i].ID, s})
 	}
 	if c.JSON {
 		return printJSON(rows)

@@ -15,6 +15,7 @@ import (
 
 	"portage/internal/fleet"
 	"portage/internal/ledger"
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
@@ -257,8 +258,8 @@ func (d *demo) killMidMove(ctx context.Context, partition int32) error {
 	source := owner(partition)
 	d.begin("Another partition moves, and its source %s is killed (kill -9) in the middle of the copy", source)
 	limit := protocol.ByteSize(float64(d.Data) / float64(d.Partitions) / killedCopyTakes.Seconds())
-	enough := make(chan moveView, 1)
-	seen := func(v moveView) {
+	enough := make(chan operate.MoveView, 1)
+	seen := func(v operate.MoveView) {
 		if v.Status.Phase == protocol.PhaseCopy && v.Status.BytesTotal > 0 && v.Status.BytesDone*4 >= v.Status.BytesTotal {
 			select {
 			case enough <- v:

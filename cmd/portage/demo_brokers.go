@@ -13,6 +13,7 @@ import (
 
 	"portage/internal/fleet"
 	"portage/internal/ledger"
+	"portage/internal/operate"
 )
 
 // startBrokers starts a worker and the first three brokers. In a folder of an earlier run its whole fleet comes up, moves
@@ -121,8 +122,8 @@ func (d *demo) awaitMoves(ctx context.Context) error {
 		}
 		var lines []string
 		for _, m := range moves {
-			if view, err := look(ctx, d.fleet.Client, m.WorkflowID, m.RunID); err == nil {
-				lines = append(lines, "      "+view.bar())
+			if view, err := (&operate.Fleet{Temporal: d.fleet.Client}).Look(ctx, m.WorkflowID, m.RunID); err == nil {
+				lines = append(lines, "      "+bar(view))
 			}
 		}
 		d.screen.show(lines...)

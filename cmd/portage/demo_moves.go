@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"portage/internal/fleet"
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
@@ -27,7 +28,7 @@ type mover struct {
 // shownMove is a move on the screen.
 type shownMove struct {
 	run   client.WorkflowRun
-	view  moveView
+	view  operate.MoveView
 	seen  bool
 	phase string    // of the last plain line
 	at    time.Time // of the last plain line
@@ -39,7 +40,7 @@ const (
 )
 
 // move carries one partition and waits for the end. A failure is told and counted; the error is only the context's.
-func (m *mover) move(ctx context.Context, in protocol.MoveInput, watching ...func(moveView)) error {
+func (m *mover) move(ctx context.Context, in protocol.MoveInput, watching ...func(operate.MoveView)) error {
 	began, parent := time.Now(), ctx
 	ctx, cancel := context.WithTimeout(ctx, m.within)
 	defer cancel()
@@ -69,7 +70,7 @@ func (m *mover) move(ctx context.Context, in protocol.MoveInput, watching ...fun
 	}
 	m.mu.Unlock()
 	if err != nil {
-		return m.end(parent, in, outcome(err))
+		return m.end(parent, in, operate.MoveOutcome(err))
 	}
 	m.mu.Lock()
 	m.results = append(m.results, result)
@@ -98,7 +99,7 @@ func (m *mover) end(ctx context.Context, in protocol.MoveInput, err error) error
 	return nil
 }
 
-func (m *mover) watch(ctx context.Context, shown *shownMove, watching []func(moveView)) {
+func (m *mover) watch(ctx context.Context, shown *shownMove, watching []func(operate.MoveView)) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -107,7 +108,7 @@ func (m *mover) watch(ctx context.Context, shown *shownMove, watching []func(mov
 			return
 		case <-ticker.C:
 		}
-		view, err := look(ctx, m.fleet.Client, shown.run.GetID(), shown.run.GetRunID())
+		view, err := (&operate.Fleet{Temporal: m.fleet.Client}).Look(ctx, shown.run.GetID(), shown.run.GetRunID())
 		if err != nil {
 			continue // the next look may succeed; the end is told in any case
 		}
@@ -116,7 +117,7 @@ func (m *mover) watch(ctx context.Context, shown *shownMove, watching []func(mov
 		var lines []string
 		for _, other := range m.active {
 			if other.seen {
-				lines = append(lines, "      "+other.view.bar())
+				lines = append(lines, "      "+bar(other.view))
 			}
 		}
 		plain := !m.screen.terminal && view.Running && (view.Status.Phase != shown.phase || time.Since(shown.at) > plainEvery)
@@ -126,7 +127,7 @@ func (m *mover) watch(ctx context.Context, shown *shownMove, watching []func(mov
 		m.mu.Unlock()
 		m.screen.show(lines...)
 		if plain {
-			m.screen.say("      %s", view.line())
+			m.screen.say("      %s", line(view))
 		}
 		for _, f := range watching {
 			f(view)

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"portage/internal/operate"
 	"portage/metastore"
 )
 
@@ -87,6 +88,24 @@ func (f temporalFlags) dial(ctx context.Context) (client.Client, error) {
 		return nil, unreachable(fmt.Errorf("no Temporal answers at %s; start it, or name another --temporal-address", f.TemporalAddress))
 	}
 	return c, nil
+}
+
+// fleet connects for orders that are Temporal's; close ends the connection.
+func (f temporalFlags) fleet(ctx context.Context) (fleet *operate.Fleet, stop func(), err error) {
+	t, err := f.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &operate.Fleet{Temporal: t, Namespace: f.TemporalNamespace, TaskQueue: f.TaskQueue}, t.Close, nil
+}
+
+// fleet opens the metastore for orders that are its own; stop closes it.
+func (f storeFlags) fleet(ctx context.Context) (fleet *operate.Fleet, stop func(), err error) {
+	store, err := f.read(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &operate.Fleet{Store: store}, store.Close, nil
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

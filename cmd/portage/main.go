@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"portage/internal/operate"
 )
 
 // Set by the build.
@@ -88,9 +90,20 @@ func run(ctx context.Context, args []string) int {
 		return exitInterrupted
 	}
 	fmt.Fprintln(os.Stderr, "portage:", err)
+	return exitOf(err)
+}
+
+// exitOf is the exit code of an error.
+func exitOf(err error) int {
 	var coded *exitError
-	if errors.As(err, &coded) {
+	var order *operate.Error
+	switch {
+	case errors.As(err, &coded):
 		return coded.code
+	case errors.As(err, &order) && order.Kind == operate.Unreachable:
+		return exitUnreachable
+	case errors.As(err, &order) && order.Kind == operate.Cancelled:
+		return exitCancelled
 	}
 	return exitFailed
 }

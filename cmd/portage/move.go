@@ -9,15 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
-
-	"portage/activities"
 	"portage/brokeragent/control"
-	"portage/planner"
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
@@ -51,8 +44,7 @@ func (p *partitionArg) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (p partitionArg) String() string     { return fmt.Sprintf("%s/%d", p.topic, p.number) }
-func (p partitionArg) workflowID() string { return protocol.PartitionWorkflowID(p.topic, p.number) }
+func (p partitionArg) String() string { return fmt.Sprintf("%s/%d", p.topic, p.number) }
 
 type moveStartCmd struct {
 	Partition partitionArg      `arg:"" help:"The partition, as orders/3."`
@@ -78,7 +70,7 @@ type dryRunFlags struct {
 }
 
 // asking gives what can be asked about a move without moving anything; its store is the caller's to close.
-func (f dryRunFlags) asking(ctx context.Context) (*activities.Moves, error) {
+func (f dryRunFlags) asking(ctx context.Context) (*operate.Fleet, error) {
 	if f.DSN == "" || f.TokenFile == "" {
 		return nil, &exitError{exitUsage, errors.New("--dry-run needs --dsn and --token-file, since it asks the metastore and the agents")}
 	}
@@ -90,19 +82,7 @@ func (f dryRunFlags) asking(ctx context.Context) (*activities.Moves, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &activities.Moves{Store: store, Agents: control.NewClient(token)}, nil
-}
-
-// objected puts all that stands against something into one error, nil for nothing.
-func objected(against []planner.Objection) error {
-	if len(against) == 0 {
-		return nil
-	}
-	sentences := make([]string, len(against))
-	for i, o := range against {
-		sentences[i] = o.Reason
-	}
-	return errors.New(strings.Join(sentences, "; "))
+	return &operate.Fleet{Store: store, Agents: control.NewClient(token)}, nil
 }
 
 // Run starts the move, and returns once it holds its partition or is refused.
@@ -110,96 +90,47 @@ func (c *moveStartCmd) Run(ctx context.Context) error {
 	if c.DryRun {
 		return c.dryRun(ctx)
 	}
-	temporal, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
+	defer stop()
 	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force,
 		OnSourceLoss: c.OnSourceLoss, PromoteAfter: protocol.Duration(c.PromoteAfter)}
-	run, err := startMove(ctx, temporal, c.TaskQueue, in)
+	started, err := fleet.StartMove(ctx, in, operate.Repeat{})
 	if err != nil {
 		return err
 	}
 	if c.Wait {
-		return watch(ctx, temporal, run.GetID(), run.GetRunID(), c.JSON)
+		return watch(ctx, fleet, started.WorkflowID, started.RunID, c.JSON)
 	}
-	status, err := claimed(ctx, temporal, run)
+	status, err := fleet.Claimed(ctx, started)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(map[string]any{"workflowId": run.GetID(), "runId": run.GetRunID(), "status": status})
+		return printJSON(map[string]any{"workflowId": started.WorkflowID, "runId": started.RunID, "status": status})
 	}
-	fmt.Printf("moving %s to %s under workflow %s\nwatch it: portage move status %s --wait\n", c.Partition, c.To, run.GetID(), c.Partition)
+	fmt.Printf("moving %s to %s under workflow %s\nwatch it: portage move status %s --wait\n", c.Partition, c.To, started.WorkflowID, c.Partition)
 	return nil
 }
 
-// startMove starts the workflow under the partition's id. A second one is an error, not a silent join.
-func startMove(ctx context.Context, t client.Client, queue string, in protocol.MoveInput) (client.WorkflowRun, error) {
-	name := fmt.Sprintf("%s/%d", in.Topic, *in.Partition)
-	return startWorkflow(ctx, t, queue, protocol.PartitionWorkflowID(in.Topic, *in.Partition), name+" is", fmt.Sprintf("move %s to %s", name, in.To), protocol.WorkflowMove, in)
-}
-
-// startWorkflow starts a workflow that moves partitions; what says of them that they are, as "orders/3 is".
-func startWorkflow(ctx context.Context, t client.Client, queue, id, what, summary, workflow string, in any) (client.WorkflowRun, error) {
-	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue,
-		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		WorkflowExecutionErrorWhenAlreadyStarted: true, StaticSummary: summary}, workflow, in)
-	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-		return nil, fmt.Errorf("%s already moving under workflow %q; wait for it or cancel it", what, id)
-	}
-	if err != nil {
-		return nil, unreachable(fmt.Errorf("the move was not taken by Temporal: %w", err))
-	}
-	return run, nil
-}
-
-// claimed waits until the move holds its partition, or says why it does not.
-func claimed(ctx context.Context, t client.Client, run client.WorkflowRun) (protocol.Status, error) {
-	for {
-		status, err := queryStatus(ctx, t, run.GetID(), run.GetRunID())
-		if err == nil && status.Phase != protocol.PhaseClaim {
-			if status.Phase == protocol.PhaseRollback || status.Phase == protocol.PhaseRolledBack || status.Phase == protocol.PhaseCancelled {
-				return status, outcome(run.Get(ctx, nil))
-			}
-			return status, nil
-		}
-		described, describeErr := t.DescribeWorkflow(ctx, run.GetID(), run.GetRunID())
-		if describeErr != nil {
-			return status, unreachable(describeErr)
-		}
-		if described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			return status, outcome(run.Get(ctx, nil))
-		}
-		if err != nil {
-			return status, unreachable(errors.New("the move is started, but no worker answers; start one with `portage worker`"))
-		}
-		select {
-		case <-ctx.Done():
-			return status, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 func (c *moveStartCmd) dryRun(ctx context.Context) error {
-	moves, err := c.asking(ctx)
+	fleet, err := c.asking(ctx)
 	if err != nil {
 		return err
 	}
-	defer moves.Store.Close()
-	facts, err := moves.Facts(ctx, c.Partition.topic, c.Partition.number, c.To)
+	defer fleet.Store.Close()
+	facts, against, err := fleet.MoveFacts(ctx, c.Partition.topic, c.Partition.number, c.To)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
-	against := planner.CheckMove(facts)
 	if c.JSON {
 		if err := printJSON(map[string]any{"partition": c.Partition.String(), "from": facts.Owner, "to": c.To, "bytes": facts.PartitionBytes, "objections": against}); err != nil {
 			return err
 		}
 	}
-	if err := objected(against); err != nil {
+	if err := operate.Objected(against); err != nil {
 		return err
 	}
 	if !c.JSON {
@@ -223,34 +154,9 @@ func (r moveRef) Validate() error {
 	return nil
 }
 
-func (r moveRef) String() string {
-	if r.Workflow != "" {
-		return "workflow " + r.Workflow
-	}
-	return r.Partition.String()
-}
-
-// id is the workflow that was named or, of a partition that no Move runs for, the Swap that has it. Whatever Temporal can not
-// say of swaps is left to the caller's own call.
-func (r moveRef) id(ctx context.Context, t client.Client) string {
-	if r.Workflow != "" {
-		return r.Workflow
-	}
-	own := r.Partition.workflowID()
-	described, err := t.DescribeWorkflow(ctx, own, "")
-	if err == nil && described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		return own
-	}
-	swaps, err := t.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Query: fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus = 'Running'", protocol.WorkflowSwap)})
-	if err != nil {
-		return own
-	}
-	for _, swap := range swaps.GetExecutions() {
-		if id := swap.GetExecution().GetWorkflowId(); protocol.IsSwapOf(id, r.Partition.topic, r.Partition.number) {
-			return id
-		}
-	}
-	return own
+// ref is what was named.
+func (r moveRef) ref() operate.MoveRef {
+	return operate.MoveRef{Topic: r.Partition.topic, Partition: r.Partition.number, Workflow: r.Workflow}
 }
 
 type moveStatusCmd struct {
@@ -262,22 +168,22 @@ type moveStatusCmd struct {
 
 // Run shows a move.
 func (c *moveStatusCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
+	defer stop()
 	if c.Wait {
-		return watch(ctx, t, c.id(ctx, t), "", c.JSON)
+		return watch(ctx, fleet, fleet.WorkflowOf(ctx, c.ref()), "", c.JSON)
 	}
-	view, err := look(ctx, t, c.id(ctx, t), "")
+	view, err := fleet.MoveStatus(ctx, c.ref())
 	if err != nil {
-		return notFound(err, c.moveRef)
+		return err
 	}
 	if c.JSON {
 		return printJSON(view)
 	}
-	fmt.Println(view.line())
+	fmt.Println(line(view))
 	return nil
 }
 
@@ -297,20 +203,15 @@ func (c *moveTuneCmd) Run(ctx context.Context) error {
 	if change.Limit == nil && change.Force == nil {
 		return &exitError{exitUsage, errors.New("nothing to change: give --limit or --force")}
 	}
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: c.id(ctx, t), UpdateName: protocol.UpdateTune, Args: []any{change},
-		WaitForStage: client.WorkflowUpdateStageCompleted})
-	if err != nil {
-		return notFound(err, c.moveRef)
+	defer stop()
+	if err := fleet.TuneMove(ctx, c.ref(), change); err != nil {
+		return err
 	}
-	if err := handle.Get(ctx, nil); err != nil {
-		return outcome(err)
-	}
-	fmt.Println(c.moveRef, "goes on with the new settings")
+	fmt.Println(c.ref(), "goes on with the new settings")
 	return nil
 }
 
@@ -322,55 +223,24 @@ type moveCancelCmd struct {
 
 // Run asks the move to cancel and, unless told not to, waits for the answer: restored, or too late.
 func (c *moveCancelCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	id := c.id(ctx, t)
-	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
-		return notFound(err, c.moveRef)
+	defer stop()
+	workflow, err := fleet.CancelMove(ctx, c.ref(), "", "")
+	if err != nil {
+		return err
 	}
 	if !c.Wait {
 		fmt.Println("asked to cancel")
 		return nil
 	}
-	err = t.GetWorkflow(ctx, id, "").Get(ctx, nil)
-	switch {
-	case err == nil:
-		return fmt.Errorf("too late: %s is committed and was moved; move it back to undo", c.moveRef)
-	case temporal.IsCanceledError(err):
-		fmt.Println(c.moveRef, "stays where it was; everything is restored")
-		return nil
+	if err := fleet.MoveCancelled(ctx, c.ref(), workflow); err != nil {
+		return err
 	}
-	return outcome(err)
-}
-
-// notFound turns Temporal's answer into a sentence.
-func notFound(err error, ref moveRef) error {
-	var missing *serviceerror.NotFound
-	if errors.As(err, &missing) {
-		return fmt.Errorf("there is no move of %s in progress, or none that Temporal still knows", ref)
-	}
-	return unreachable(err)
-}
-
-// outcome turns a workflow's end into the error people see.
-func outcome(err error) error {
-	var failure *temporal.ApplicationError
-	switch {
-	case err == nil:
-		return nil
-	case temporal.IsCanceledError(err):
-		return &exitError{exitCancelled, errors.New("the move was cancelled; everything is restored")}
-	case errors.As(err, &failure):
-		return errors.New(failure.Message())
-	}
-	var terminated *temporal.TerminatedError
-	if errors.As(err, &terminated) {
-		return errors.New("the move was terminated; its claim is released by the next move of the partition")
-	}
-	return err
+	fmt.Println(c.ref(), "stays where it was; everything is restored")
+	return nil
 }
 
 func whoami() string {

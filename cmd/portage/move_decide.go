@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/term"
 
+	"portage/internal/operate"
 	"portage/metastore"
 	"portage/workflows/protocol"
 )
@@ -143,11 +144,11 @@ func (c *movePromoteCmd) Run(ctx context.Context) error {
 		return fmt.Errorf("the workflow run of move %s is gone, so nobody can promote its copy: end the move with `portage move abandon %s --reason ...`, then promote a copy with `portage promote %s/%d`",
 			move.ID, move.ID, move.Topic, move.Partition)
 	}
-	status, err := queryStatus(ctx, t, move.WorkflowID, move.RunID)
+	view, err := (&operate.Fleet{Temporal: t}).Look(ctx, move.WorkflowID, move.RunID)
 	if err != nil {
 		return unreachable(fmt.Errorf("no worker answers for move %s; start one with `portage worker`", move.ID))
 	}
-	p := status.Promotion
+	p := view.Status.Promotion
 	if p == nil {
 		return fmt.Errorf("the source %s is not known to be gone, so there is nothing to promote; the move goes on by itself", move.FromBroker)
 	}
@@ -164,7 +165,7 @@ func (c *movePromoteCmd) Run(ctx context.Context) error {
 	}
 	var result protocol.MoveResult
 	if err := t.GetWorkflow(ctx, move.WorkflowID, move.RunID).Get(ctx, &result); err != nil {
-		return outcome(err)
+		return operate.MoveOutcome(err)
 	}
 	if !result.Promoted {
 		fmt.Printf("%s was back first: %s/%d was moved to %s with everything\n", move.FromBroker, move.Topic, move.Partition, move.ToBroker)
@@ -233,7 +234,7 @@ func (c *moveAbandonCmd) Run(ctx context.Context) error {
 	if err == nil {
 		return fmt.Errorf("too late: %s/%d is committed and was moved; move it back to undo", move.Topic, move.Partition)
 	}
-	return outcome(err)
+	return operate.MoveOutcome(err)
 }
 
 // staying says where the partition of a move that was given up stays, or both of a swap.

@@ -10,6 +10,7 @@ import (
 
 	"portage/brokeragent/control"
 	"portage/internal/fleetview"
+	"portage/internal/operate"
 	"portage/internal/units"
 	"portage/metastore"
 	"portage/planner"
@@ -70,11 +71,7 @@ func (c *planCmd) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	decide := planner.MakePlan
-	if c.CountOnly {
-		decide = planner.BalanceCounts
-	}
-	plan, err := decide(snapshot, settings)
+	plan, err := operate.Decide(snapshot, settings, c.CountOnly)
 	if err != nil {
 		return err
 	}

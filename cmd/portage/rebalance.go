@@ -9,11 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
-
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
@@ -58,66 +54,48 @@ type rebalanceStartCmd struct {
 
 // Run starts the fleet's rebalance, or approves the one that waits for it.
 func (c *rebalanceStartCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
+	defer stop()
 	if c.Approve != "" {
-		if status, err := c.waiting(ctx, t); err == nil && status.Phase == protocol.PhaseApproval {
-			if err := c.approve(ctx, t, c.Approve); err != nil {
+		if status, err := fleet.RebalanceStatus(ctx); err == nil && status.Phase == protocol.PhaseApproval {
+			if err := c.approve(ctx, fleet, c.Approve); err != nil {
 				return err
 			}
-			return c.follow(ctx, t, "")
+			return c.follow(ctx, fleet, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)})
 		}
 	}
 	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
 	if c.Canary > 0 {
 		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak)}
 	}
-	id := protocol.RebalanceWorkflowID(c.TaskQueue)
-	if c.DryRun {
-		id += ":plan" // looking is possible while another one moves
-	}
-	run, err := startOne(ctx, t, id, c.TaskQueue, "rebalance the fleet", protocol.WorkflowRebalance, in)
+	started, err := fleet.StartRebalance(ctx, in, operate.Repeat{})
 	if err != nil {
 		return err
 	}
 	switch {
 	case c.DryRun:
-		return c.shown(ctx, t, run)
+		return c.shown(ctx, fleet, started)
 	case c.Ask:
-		if err := c.ask(ctx, t, run); err != nil {
+		if err := c.ask(ctx, fleet, started); err != nil {
 			return err
 		}
 	}
-	return c.follow(ctx, t, run.GetRunID())
+	return c.follow(ctx, fleet, started)
 }
 
-// startOne starts a workflow under an id that only one holds at a time.
-func startOne(ctx context.Context, t client.Client, id, queue, summary, name string, in any) (client.WorkflowRun, error) {
-	run, err := t.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
-		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true, StaticSummary: summary}, name, in)
-	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-		return nil, fmt.Errorf("workflow %q is running already; wait for it, or cancel it", id)
-	}
-	if err != nil {
-		return nil, unreachable(fmt.Errorf("the workflow was not taken by Temporal: %w", err))
-	}
-	return run, nil
-}
-
-func (c *rebalanceStartCmd) follow(ctx context.Context, t client.Client, run string) error {
-	id := protocol.RebalanceWorkflowID(c.TaskQueue)
+func (c *rebalanceStartCmd) follow(ctx context.Context, fleet *operate.Fleet, started operate.Started) error {
 	if !c.Wait {
 		if c.JSON {
-			return printJSON(map[string]string{"workflowId": id, "runId": run})
+			return printJSON(map[string]string{"workflowId": started.WorkflowID, "runId": started.RunID})
 		}
-		fmt.Printf("rebalancing under workflow %s\nwatch it: portage rebalance status\n", id)
+		fmt.Printf("rebalancing under workflow %s\nwatch it: portage rebalance status\n", started.WorkflowID)
 		return nil
 	}
-	var result protocol.RebalanceResult
-	if err := rebalanceOutcome(t.GetWorkflow(ctx, id, run).Get(ctx, &result)); err != nil {
+	result, err := fleet.RebalanceResult(ctx, started)
+	if err != nil {
 		return err
 	}
 	if c.JSON {
@@ -142,21 +120,17 @@ func printReport(r protocol.RebalanceResult) {
 }
 
 // shown prints the plan of a dry run.
-func (c *rebalanceStartCmd) shown(ctx context.Context, t client.Client, run client.WorkflowRun) error {
-	var result protocol.RebalanceResult
-	if err := rebalanceOutcome(run.Get(ctx, &result)); err != nil {
-		return err
-	}
-	status, err := rebalanceStatus(ctx, t, run.GetID(), run.GetRunID())
+func (c *rebalanceStartCmd) shown(ctx context.Context, fleet *operate.Fleet, started operate.Started) error {
+	plan, err := fleet.Planned(ctx, started)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(status.Plan)
+		return printJSON(plan)
 	}
-	printPlan(status.Plan)
-	if result.Actions > 0 {
-		fmt.Printf("nothing was changed; to carry out exactly this: portage rebalance --approve %.12s\n", result.Hash)
+	printPlan(plan)
+	if plan != nil && plan.Actions > 0 {
+		fmt.Printf("nothing was changed; to carry out exactly this: portage rebalance --approve %.12s\n", plan.Hash)
 	}
 	return nil
 }
@@ -178,22 +152,22 @@ func printPlan(p *protocol.PlanSummary) {
 }
 
 // ask shows the plan of a rebalance that waits, and approves it when the person says so.
-func (c *rebalanceStartCmd) ask(ctx context.Context, t client.Client, run client.WorkflowRun) error {
+func (c *rebalanceStartCmd) ask(ctx context.Context, fleet *operate.Fleet, started operate.Started) error {
 	for {
-		status, err := rebalanceStatus(ctx, t, run.GetID(), run.GetRunID())
+		status, err := fleet.StatusOf(ctx, started)
 		if err == nil && status.Phase == protocol.PhaseApproval {
 			printPlan(status.Plan)
 			fmt.Print("carry this out? [y/N] ")
 			answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 			if strings.ToLower(strings.TrimSpace(answer)) != "y" {
-				if err := t.CancelWorkflow(ctx, run.GetID(), run.GetRunID()); err != nil {
-					return unreachable(err)
+				if err := fleet.CancelStarted(ctx, started); err != nil {
+					return err
 				}
 				return &exitError{exitCancelled, errors.New("not approved; nothing was moved")}
 			}
-			return c.approve(ctx, t, status.Plan.Hash)
+			return c.approve(ctx, fleet, status.Plan.Hash)
 		}
-		if described, err := t.DescribeWorkflow(ctx, run.GetID(), run.GetRunID()); err == nil && described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		if running, err := fleet.Running(ctx, started); err == nil && !running {
 			return nil // there was nothing to approve
 		}
 		select {
@@ -204,55 +178,8 @@ func (c *rebalanceStartCmd) ask(ctx context.Context, t client.Client, run client
 	}
 }
 
-func (c *rebalanceStartCmd) waiting(ctx context.Context, t client.Client) (protocol.RebalanceStatus, error) {
-	return rebalanceStatus(ctx, t, protocol.RebalanceWorkflowID(c.TaskQueue), "")
-}
-
-func (c *rebalanceStartCmd) approve(ctx context.Context, t client.Client, hash string) error {
-	return updateRebalance(ctx, t, c.TaskQueue, protocol.UpdateApprove, protocol.Decide{Hash: hash, By: whoami(), Reason: c.Reason})
-}
-
-func rebalanceStatus(ctx context.Context, t client.Client, id, run string) (status protocol.RebalanceStatus, err error) {
-	value, err := t.QueryWorkflow(ctx, id, run, protocol.QueryStatus)
-	if err == nil {
-		err = value.Get(&status)
-	}
-	return status, noRebalance(err)
-}
-
-// updateRebalance sends one update to the fleet's rebalance and says why it was not taken.
-func updateRebalance(ctx context.Context, t client.Client, queue, name string, arg any) error {
-	handle, err := t.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: protocol.RebalanceWorkflowID(queue), UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted})
-	if err == nil {
-		err = handle.Get(ctx, nil)
-	}
-	var failure *temporal.ApplicationError
-	if errors.As(err, &failure) {
-		return errors.New(failure.Message())
-	}
-	return noRebalance(err)
-}
-
-func noRebalance(err error) error {
-	var missing *serviceerror.NotFound
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &missing):
-		return errors.New("no rebalance is running, or none that Temporal still knows; start one with `portage rebalance`")
-	}
-	return unreachable(err)
-}
-
-func rebalanceOutcome(err error) error {
-	var failure *temporal.ApplicationError
-	switch {
-	case temporal.IsCanceledError(err):
-		return &exitError{exitCancelled, errors.New("the rebalance was cancelled; what was not committed is as it was")}
-	case errors.As(err, &failure):
-		return errors.New(failure.Message())
-	}
-	return err
+func (c *rebalanceStartCmd) approve(ctx context.Context, fleet *operate.Fleet, hash string) error {
+	return fleet.UpdateRebalance(ctx, protocol.UpdateApprove, protocol.Decide{Hash: hash, By: whoami(), Reason: c.Reason})
 }
 
 type rebalanceStatusCmd struct {
@@ -262,12 +189,12 @@ type rebalanceStatusCmd struct {
 
 // Run shows the fleet's rebalance.
 func (c *rebalanceStatusCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	s, err := rebalanceStatus(ctx, t, protocol.RebalanceWorkflowID(c.TaskQueue), "")
+	defer stop()
+	s, err := fleet.RebalanceStatus(ctx)
 	if err != nil || c.JSON {
 		if err == nil {
 			err = printJSON(s)
@@ -306,12 +233,12 @@ func (c *rebalanceTuneCmd) Run(ctx context.Context) error {
 
 // update sends an update of one command and prints what it did.
 func (f temporalFlags) update(ctx context.Context, name string, arg any, done string) error {
-	t, err := f.dial(ctx)
+	fleet, stop, err := f.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	if err := updateRebalance(ctx, t, f.TaskQueue, name, arg); err != nil {
+	defer stop()
+	if err := fleet.UpdateRebalance(ctx, name, arg); err != nil {
 		return err
 	}
 	fmt.Println(done)
@@ -357,21 +284,20 @@ type rebalanceCancelCmd struct {
 
 // Run cancels the running rebalance.
 func (c *rebalanceCancelCmd) Run(ctx context.Context) error {
-	t, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	id := protocol.RebalanceWorkflowID(c.TaskQueue)
-	if err := t.CancelWorkflow(ctx, id, ""); err != nil {
-		return noRebalance(err)
+	defer stop()
+	if err := fleet.CancelRebalance(ctx, "", ""); err != nil {
+		return err
 	}
 	if !c.Wait {
 		fmt.Println("asked to cancel")
 		return nil
 	}
-	if err := t.GetWorkflow(ctx, id, "").Get(ctx, nil); err != nil && !temporal.IsCanceledError(err) {
-		return rebalanceOutcome(err)
+	if err := fleet.RebalanceCancelled(ctx); err != nil {
+		return err
 	}
 	fmt.Println("the rebalance has ended; what had not committed is as it was")
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"portage/internal/operate"
 	"portage/planner"
 	"portage/workflows/protocol"
 )
@@ -30,41 +31,40 @@ func (c *swapCmd) Run(ctx context.Context) error {
 	if c.DryRun {
 		return c.dryRun(ctx, in)
 	}
-	temporal, err := c.dial(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer temporal.Close()
+	defer stop()
 	what := fmt.Sprintf("%s and %s", c.A, c.B)
-	run, err := startWorkflow(ctx, temporal, c.TaskQueue, protocol.SwapWorkflowID(in.A, in.B), what+" are", "swap "+what, protocol.WorkflowSwap, in)
+	started, err := fleet.StartSwap(ctx, in, operate.Repeat{})
 	if err != nil {
 		return err
 	}
 	if c.Wait {
-		return watch(ctx, temporal, run.GetID(), run.GetRunID(), c.JSON)
+		return watch(ctx, fleet, started.WorkflowID, started.RunID, c.JSON)
 	}
-	status, err := claimed(ctx, temporal, run)
+	status, err := fleet.Claimed(ctx, started)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(map[string]any{"workflowId": run.GetID(), "runId": run.GetRunID(), "status": status})
+		return printJSON(map[string]any{"workflowId": started.WorkflowID, "runId": started.RunID, "status": status})
 	}
-	fmt.Printf("%s change places under workflow %s\nwatch it: portage move status --workflow %s --wait\n", what, run.GetID(), run.GetID())
+	fmt.Printf("%s change places under workflow %s\nwatch it: portage move status --workflow %s --wait\n", what, started.WorkflowID, started.WorkflowID)
 	return nil
 }
 
 func (c *swapCmd) dryRun(ctx context.Context, in protocol.SwapInput) error {
-	moves, err := c.asking(ctx)
+	fleet, err := c.asking(ctx)
 	if err != nil {
 		return err
 	}
-	defer moves.Store.Close()
-	facts, err := moves.SwapFacts(ctx, in.Sides())
+	defer fleet.Store.Close()
+	facts, against, err := fleet.SwapFacts(ctx, in)
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
-	against := planner.CheckSwap(facts[0], facts[1])
 	how := protocol.SwapFull
 	if planner.OnlyRoom(against) && c.TwoMoves {
 		how = protocol.SwapTwoMoves
@@ -79,7 +79,7 @@ func (c *swapCmd) dryRun(ctx context.Context, in protocol.SwapInput) error {
 		}
 	}
 	if how == protocol.SwapFull {
-		if err := objected(against); err != nil {
+		if err := operate.Objected(against); err != nil {
 			return err
 		}
 	}

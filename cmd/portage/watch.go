@@ -8,58 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/term"
 
+	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
 
-// moveView is what a person sees of a move: the workflow's status, with the live bytes of the running activity.
-type moveView struct {
-	WorkflowID string          `json:"workflowId"`
-	RunID      string          `json:"runId"`
-	Running    bool            `json:"running"`
-	Status     protocol.Status `json:"status"`
-	Retrying   string          `json:"retrying,omitempty"` // the last failure of an activity that is being retried
-}
-
-// look reads a move once.
-func look(ctx context.Context, t client.Client, id, run string) (moveView, error) {
-	described, err := t.DescribeWorkflow(ctx, id, run)
-	if err != nil {
-		return moveView{}, err
-	}
-	view := moveView{WorkflowID: id, RunID: described.WorkflowExecution.RunID, Running: described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING}
-	if view.Status, err = queryStatus(ctx, t, id, view.RunID); err != nil {
-		return view, unreachable(fmt.Errorf("no worker answers for workflow %s; start one with `portage worker`", id))
-	}
-	for _, a := range described.RawResponse.GetPendingActivities() {
-		var p protocol.Progress
-		if converter.GetDefaultDataConverter().FromPayloads(a.GetHeartbeatDetails(), &p) == nil && p.BytesTotal > 0 {
-			view.Status.Took(p)
-		}
-		if a.GetAttempt() > 1 && a.GetLastFailure() != nil {
-			view.Retrying = a.GetLastFailure().GetMessage()
-		}
-	}
-	return view, nil
-}
-
-func queryStatus(ctx context.Context, t client.Client, id, run string) (protocol.Status, error) {
-	var status protocol.Status
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	value, err := t.QueryWorkflow(ctx, id, run, protocol.QueryStatus)
-	if err == nil {
-		err = value.Get(&status)
-	}
-	return status, err
-}
-
 // line is the move in one line.
-func (v moveView) line() string {
+func line(v operate.MoveView) string {
 	s := v.Status
 	var b strings.Builder
 	sides := []string{fmt.Sprintf("%s/%d  %s → %s", s.Topic, s.Partition, dash(s.From), s.To)}
@@ -95,10 +51,10 @@ func dash(s string) string {
 }
 
 // watch shows a move until it ends: a bar that is redrawn on a terminal, a line a change when piped.
-func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) error {
+func watch(ctx context.Context, fleet *operate.Fleet, id, run string, asJSON bool) error {
 	done := make(chan error, 1)
 	var result json.RawMessage
-	handle := t.GetWorkflow(ctx, id, run)
+	handle := fleet.Temporal.GetWorkflow(ctx, id, run)
 	go func() { done <- handle.Get(ctx, &result) }()
 	terminal := term.IsTerminal(int(os.Stdout.Fd())) && !asJSON
 	ticker := time.NewTicker(300 * time.Millisecond)
@@ -111,7 +67,7 @@ func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) er
 				fmt.Print("\r\033[K")
 			}
 			if err != nil {
-				return outcome(err)
+				return operate.MoveOutcome(err)
 			}
 			if asJSON {
 				return printJSON(result)
@@ -120,16 +76,16 @@ func watch(ctx context.Context, t client.Client, id, run string, asJSON bool) er
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
-			view, err := look(ctx, t, id, run)
+			view, err := fleet.Look(ctx, id, run)
 			if err != nil || asJSON {
 				continue
 			}
 			if terminal {
-				fmt.Printf("\r\033[K%s", clip(view.bar(), terminalWidth()))
+				fmt.Printf("\r\033[K%s", clip(bar(view), terminalWidth()))
 				last = "bar"
-			} else if line := view.line(); line != last {
-				fmt.Println(line)
-				last = line
+			} else if now := line(view); now != last {
+				fmt.Println(now)
+				last = now
 			}
 		}
 	}
@@ -165,13 +121,13 @@ func tell(raw json.RawMessage) error {
 }
 
 // bar is the line with a bar of the copied part.
-func (v moveView) bar() string {
+func bar(v operate.MoveView) string {
 	const width = 24
 	filled := 0
 	if v.Status.BytesTotal > 0 {
 		filled = int(v.Status.BytesDone * width / v.Status.BytesTotal)
 	}
-	return "[" + strings.Repeat("#", filled) + strings.Repeat(".", width-filled) + "] " + v.line()
+	return "[" + strings.Repeat("#", filled) + strings.Repeat(".", width-filled) + "] " + line(v)
 }
 
 func terminalWidth() int {

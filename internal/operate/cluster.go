@@ -1,0 +1,94 @@
+package operate
+
+import (
+	"context"
+
+	"portage/internal/fleetview"
+	"portage/metastore"
+	"portage/planner"
+)
+
+// Member is one broker of the fleet with what it owns.
+type Member struct {
+	metastore.Broker
+	Owned    int `json:"ownedPartitions"`
+	Outbound int `json:"outboundMoves"`
+	Inbound  int `json:"inboundMoves"`
+}
+
+// Members lists the fleet's brokers, without those that were removed.
+func (f *Fleet) Members(ctx context.Context) ([]Member, error) {
+	snapshot, err := f.Store.ReadSnapshot(ctx)
+	if err != nil {
+		return nil, ofStore(err)
+	}
+	return MembersOf(snapshot), nil
+}
+
+// MembersOf counts what each broker owns, gives and takes.
+func MembersOf(s *metastore.Snapshot) []Member {
+	index := map[string]int{}
+	members := []Member{}
+	for _, b := range s.Brokers {
+		if !b.Removed {
+			index[b.ID] = len(members)
+			members = append(members, Member{Broker: b})
+		}
+	}
+	for _, a := range s.Assignments {
+		if i, ok := index[a.Owner]; ok {
+			members[i].Owned++
+			if a.Target != nil {
+				members[i].Outbound++
+			}
+		}
+		if a.Target != nil {
+			if i, ok := index[*a.Target]; ok {
+				members[i].Inbound++
+			}
+		}
+	}
+	return members
+}
+
+// Moves lists moves in progress, or with all the last ones of every outcome.
+func (f *Fleet) Moves(ctx context.Context, all bool, limit int) ([]metastore.Move, error) {
+	moves, err := f.Store.Moves(ctx, all, limit)
+	if moves == nil {
+		moves = []metastore.Move{}
+	}
+	return moves, ofStore(err)
+}
+
+// Score is how loaded one broker is, part by part; 1 is the fleet's average.
+type Score struct {
+	Broker string `json:"broker"`
+	planner.BrokerScore
+}
+
+// Scores asks every agent and scores the fleet.
+func (f *Fleet) Scores(ctx context.Context) ([]Score, error) {
+	settings, err := fleetview.Settings(ctx, f.Store, nil)
+	if err != nil {
+		return nil, ofPlanning(err)
+	}
+	snapshot, err := fleetview.Read(ctx, f.Store, f.Agents, settings)
+	if err != nil {
+		return nil, ofPlanning(err)
+	}
+	scores := []Score{}
+	for i, s := range planner.Scores(snapshot, settings) {
+		scores = append(scores, Score{snapshot.Brokers[i].ID, s})
+	}
+	return scores, nil
+}
+
+// SetPaused holds every rebalance of the fleet, or lets them go on.
+func (f *Fleet) SetPaused(ctx context.Context, paused bool, by, reason string) error {
+	value := "false"
+	if paused {
+		value = "true"
+	}
+	_, err := f.Store.SetSetting(ctx, metastore.SettingPaused, value, by, reason)
+	return ofStore(err)
+}

@@ -1,0 +1,189 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+
+	"portage/activities"
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+// StartDecommission starts emptying a broker, or joins a decommission of it that is running, whatever that was asked for with:
+// a deployment script may be run again. A dry run has an id of its own.
+func (f *Fleet) StartDecommission(ctx context.Context, in protocol.DecommissionInput, repeat Repeat) (Started, error) {
+	id := protocol.DecommissionWorkflowID(in.Broker)
+	if in.DryRun {
+		id += ":plan"
+	}
+	return f.start(ctx, order{id: id, workflow: protocol.WorkflowDecommission, summary: "decommission " + in.Broker, in: in, repeat: repeat, joinAny: true})
+}
+
+// Begun waits until the guards have let a decommission begin, or it has ended. A refusal has every guard that refuses.
+func (f *Fleet) Begun(ctx context.Context, s Started, broker string) (protocol.DecommissionStatus, error) {
+	for {
+		status, err := f.decommissionStatus(ctx, s)
+		if err == nil && status.Phase != "" && status.Phase != protocol.PhaseChecking {
+			return status, nil
+		}
+		running, err := f.running(ctx, s.WorkflowID, s.RunID)
+		if err != nil {
+			return status, err
+		}
+		if !running {
+			_, err := f.DecommissionResult(ctx, s, broker)
+			return status, err
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return status, err
+		}
+	}
+}
+
+// DecommissionResult waits for the verdict. A context that ends first ends only the waiting.
+func (f *Fleet) DecommissionResult(ctx context.Context, s Started, broker string) (protocol.DecommissionResult, error) {
+	var result protocol.DecommissionResult
+	err := ended(f.Temporal.GetWorkflow(ctx, s.WorkflowID, s.RunID).Get(ctx, &result), fmt.Sprintf("the decommission was cancelled; broker %s takes partitions again", broker),
+		"the decommission was terminated; the broker may still be draining: decommission it again, or `portage broker drain --cancel`")
+	var e *Error
+	if errors.As(err, &e) && e.Kind == Refused {
+		if status, err := f.decommissionStatus(ctx, s); err == nil { // only tells more
+			e.Refusals = status.Check.Refused
+		}
+	}
+	return result, err
+}
+
+func (f *Fleet) decommissionStatus(ctx context.Context, s Started) (protocol.DecommissionStatus, error) {
+	return query[protocol.DecommissionStatus](ctx, f.Temporal, s.WorkflowID, s.RunID)
+}
+
+// DecommissionStatus is the broker's decommission, the running one or the last.
+func (f *Fleet) DecommissionStatus(ctx context.Context, broker string) (protocol.DecommissionStatus, error) {
+	status, err := f.decommissionStatus(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)})
+	return status, noDecommission(err, broker)
+}
+
+// CheckDecommission looks at every guard and plans what would leave. It changes nothing and starts nothing.
+func (f *Fleet) CheckDecommission(ctx context.Context, args protocol.DrainArgs) (protocol.DrainCheck, error) {
+	check, err := (&activities.Plans{Store: f.Store, Agents: f.Agents}).Check(ctx, args)
+	return check, ofStore(err)
+}
+
+// CancelDecommission asks a decommission to cancel; DecommissionCancelled waits for the answer.
+func (f *Fleet) CancelDecommission(ctx context.Context, broker, by, reason string) error {
+	return noDecommission(f.cancel(ctx, protocol.DecommissionWorkflowID(broker), by, reason), broker)
+}
+
+// DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when its broker takes partitions again.
+func (f *Fleet) DecommissionCancelled(ctx context.Context, broker string) error {
+	_, err := f.DecommissionResult(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}, broker)
+	if err == nil {
+		return errorf(Refused, CodeTooLate, "too late: broker %s is out of the fleet", broker)
+	}
+	if e := (*Error)(nil); errors.As(err, &e) && e.Kind == Cancelled {
+		return nil
+	}
+	return err
+}
+
+// Verdict says whether a broker's machine may go.
+type Verdict struct {
+	Broker string `json:"broker"`
+	// Safe: the metastore's primary says that the broker is out of the fleet. Nothing but that is safe.
+	Safe    bool   `json:"safe"`
+	Verdict string `json:"verdict"`
+	// What it waits for while it is not safe yet.
+	Phase   string                       `json:"phase,omitempty"`
+	Blocked []planner.Objection          `json:"blocked,omitempty"`
+	Status  *protocol.DecommissionStatus `json:"status,omitempty"`
+}
+
+// VerdictOn waits until a broker is safe to remove, or its decommission has ended otherwise (an [Error]), or wait is over. What
+// it says is safe was read from the primary, never from a workflow.
+func (f *Fleet) VerdictOn(ctx context.Context, broker string, wait time.Duration) (Verdict, error) {
+	deadline := time.Now().Add(wait)
+	s := Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}
+	for {
+		if safe, err := f.removed(ctx, broker); err != nil || safe {
+			return Verdict{Broker: broker, Safe: safe, Verdict: protocol.VerdictSafe}, err
+		}
+		described, err := f.Temporal.DescribeWorkflow(ctx, s.WorkflowID, "")
+		if err != nil {
+			return Verdict{}, noDecommission(err, broker)
+		}
+		if described.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			return f.endedVerdict(ctx, broker, described.WorkflowExecution.RunID)
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return f.notYet(ctx, broker, s)
+		}
+		waiting, cancel := context.WithTimeout(ctx, left)
+		err = f.Temporal.GetWorkflow(waiting, s.WorkflowID, described.WorkflowExecution.RunID).Get(waiting, nil)
+		over := waiting.Err() != nil
+		cancel()
+		if ctx.Err() != nil {
+			return Verdict{}, ctx.Err()
+		}
+		if over && err != nil {
+			deadline = time.Time{} // one last look
+		}
+	}
+}
+
+// removed asks the primary whether the broker is out of the fleet.
+func (f *Fleet) removed(ctx context.Context, broker string) (bool, error) {
+	row, err := f.Store.FindBroker(ctx, broker)
+	switch {
+	case err != nil:
+		return false, ofStore(err)
+	case row == nil:
+		return false, errorf(NotFound, "unknown_broker", "there is no broker %q; `portage cluster members` lists them", broker)
+	}
+	return row.Removed, nil
+}
+
+// endedVerdict is for a decommission that has ended: its own reason, or that the metastore does not bear it out.
+func (f *Fleet) endedVerdict(ctx context.Context, broker, run string) (Verdict, error) {
+	if _, err := f.DecommissionResult(ctx, Started{protocol.DecommissionWorkflowID(broker), run, false}, broker); err != nil {
+		return Verdict{}, err
+	}
+	if safe, err := f.removed(ctx, broker); err != nil || safe { // it ended just now
+		return Verdict{Broker: broker, Safe: safe, Verdict: protocol.VerdictSafe}, err
+	}
+	return Verdict{}, errorf(Refused, CodeNotRemoved, "the last decommission of %s has ended, but the metastore has the broker in the fleet: decommission it again", broker)
+}
+
+func (f *Fleet) notYet(ctx context.Context, broker string, s Started) (Verdict, error) {
+	v := Verdict{Broker: broker, Verdict: "not yet"}
+	status, err := f.decommissionStatus(ctx, s)
+	if err != nil {
+		return v, because(err, Unreachable, CodeNoWorker, "no worker answers for the decommission of %s; start one with `portage worker`", broker)
+	}
+	v.Status, v.Phase = &status, status.Phase
+	if status.Blocked != "" || status.BlockedReason != "" {
+		v.Blocked = append(v.Blocked, planner.Objection{Code: status.Blocked, Reason: status.BlockedReason})
+	}
+	for _, w := range status.Waits {
+		v.Blocked = append(v.Blocked, planner.Objection{Code: w.Code, Reason: fmt.Sprintf("%s/%d: %s", w.Topic, w.Partition, w.Reason)})
+	}
+	return v, nil
+}
+
+func noDecommission(err error, broker string) error {
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return err
+	case missing(err):
+		return because(err, NotFound, CodeNoDecommission, "no decommission of %s is running; `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
+	}
+	return ofTemporal(err)
+}
