@@ -3,6 +3,7 @@ package planner
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"portage/internal/units"
@@ -130,6 +131,25 @@ func (s *Snapshot) loadsBy(at []int32) (load [numGoals][]int64) {
 		load[NWOut][b] += s.load[NWOut][i]
 		load[Disk][b] += s.load[Disk][i]
 		load[PartitionCount][b]++
+	}
+	return load
+}
+
+// loadsAfter are each broker's loads with every partition at the broker `at` names, of what they are with them at `start`.
+func (s *Snapshot) loadsAfter(before *[numGoals][]int64, start, at []int32) (load [numGoals][]int64) {
+	for g := range load {
+		load[g] = slices.Clone(before[g])
+	}
+	for i, to := range at {
+		from := start[i]
+		if from == to {
+			continue
+		}
+		for g := range Goal(numGoals) {
+			amount := s.loadOf(g, int32(i))
+			load[g][from] -= amount
+			load[g][to] += amount
+		}
 	}
 	return load
 }

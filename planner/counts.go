@@ -2,9 +2,9 @@ package planner
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // BalanceCounts plans by the number of partitions alone: exactly, and with the fewest moves (N21–N23).
@@ -140,74 +140,79 @@ func (c *counting) limits(receivers []int32, total int) []int {
 func (c *counting) shed(plan *Plan, receivers []int32) {
 	s := c.s
 	from, to := c.sentences()
-	h := &hungry{counts: c}
+	h := hungry{}
+	longest := 0 // of the second halves of reasons
 	for _, b := range receivers {
-		if c.load[b] < c.limit[b] {
-			h.brokers = append(h.brokers, b)
+		if lack := c.limit[b] - c.load[b]; lack > 0 {
+			h.push(b, lack)
+			longest = max(longest, len(to[b]))
 		}
 	}
-	heap.Init(h)
 	surplus := make([]int, len(s.Brokers))
-	moves := 0
+	moves, length := 0, 0
 	for b := range s.Brokers {
 		if surplus[b] = max(0, c.load[b]-c.limit[b]); s.Brokers[b].Alive {
 			moves += surplus[b]
+			length += surplus[b] * (len(from[b]) + longest)
 		}
 	}
-	plan.Actions = make([]Action, 0, moves)
-	legs := make([]Leg, 0, moves)
-	var waiting []int32 // receivers set aside while another is asked
+	// One piece of memory for all legs, and one for all reasons: a plan has tens of thousands.
+	actions, legs, n := make([]Action, moves), make([]Leg, moves), 0
+	defer func() { plan.Actions = actions[:n] }()
+	var reasons strings.Builder
+	reasons.Grow(length)
 	for i := range int32(s.Len()) {
 		b := s.countedAt(i)
 		if surplus[b] == 0 || !s.counts(i) || s.sourceRule(i, s.Brokers[b].Draining) != "" {
 			continue
 		}
-		if c.settings.MaxActions > 0 && len(plan.Actions) == c.settings.MaxActions {
+		if c.settings.MaxActions > 0 && n == c.settings.MaxActions {
 			plan.Capped = true
 			return
 		}
-		chosen, avoided := none, none
-		avoid := c.avoid(i)
-		for h.Len() > 0 {
-			r := heap.Pop(h).(int32)
-			waiting = append(waiting, r)
-			switch {
-			case !c.room.fits(r, s.bytesTo(i, r)) || s.copyRule(i, r) != "":
-			case r == avoid:
-				avoided = r
-			default:
-				chosen = r
-			}
-			if chosen != none {
-				break
-			}
-		}
+		chosen := c.receiver(&h, i)
 		if chosen == none {
-			chosen = avoided // anti-affinity never blocks a move (N23)
+			continue
 		}
-		if chosen != none {
-			surplus[b]--
-			effect := Effect{FromBefore: int64(c.load[b]), FromAfter: int64(c.load[b] - 1), FromUpper: int64(c.limit[b]),
-				ToBefore: int64(c.load[chosen]), ToAfter: int64(c.load[chosen] + 1), ToUpper: int64(c.limit[chosen])}
-			c.load[b]--
-			c.load[chosen]++
-			c.at[i] = chosen
-			bytes := s.bytesTo(i, chosen)
-			c.room.free[chosen] -= bytes
-			legs = append(legs, s.leg(i, chosen, bytes))
-			goal := PartitionCount.String()
-			if s.Brokers[b].Draining {
-				goal = DrainGoal
-			}
-			plan.Actions = append(plan.Actions, Action{Kind: ActionMove, Legs: legs[len(legs)-1 : len(legs) : len(legs)], Goal: goal, Reason: from[b] + to[chosen], Effect: effect})
+		surplus[b]--
+		begin := reasons.Len()
+		reasons.WriteString(from[b])
+		reasons.WriteString(to[chosen])
+		a := &actions[n]
+		a.Kind, a.Goal, a.Reason, a.Legs = ActionMove, PartitionCount.String(), reasons.String()[begin:], legs[n:n+1:n+1]
+		if s.Brokers[b].Draining {
+			a.Goal = DrainGoal
 		}
-		for _, r := range waiting {
-			if c.load[r] < c.limit[r] {
-				heap.Push(h, r)
-			}
-		}
-		waiting = waiting[:0]
+		a.Effect = Effect{FromBefore: int64(c.load[b]), FromAfter: int64(c.load[b] - 1), FromUpper: int64(c.limit[b]),
+			ToBefore: int64(c.load[chosen]), ToAfter: int64(c.load[chosen] + 1), ToUpper: int64(c.limit[chosen])}
+		bytes := s.bytesTo(i, chosen)
+		legs[n] = s.leg(i, chosen, bytes)
+		n++
+		c.load[b]--
+		c.load[chosen]++
+		c.at[i] = chosen
+		c.room.free[chosen] -= bytes
 	}
+}
+
+// receiver takes from the hungry the first that may have a partition, and leaves it there with one less to lack.
+func (c *counting) receiver(h *hungry, i int32) int32 {
+	avoid, avoided := c.avoid(i), none
+	for h.len() > 0 {
+		b := h.first()
+		switch {
+		case !c.room.fits(b, c.s.bytesTo(i, b)) || c.s.copyRule(i, b) != "":
+		case b == avoid:
+			avoided = b
+		default:
+			h.feedFirst()
+			h.takeBack(none)
+			return b
+		}
+		h.setAside()
+	}
+	h.takeBack(avoided)
+	return avoided // anti-affinity never blocks a move (N23)
 }
 
 // sentences are the two halves of every reason: what the source has too much, and what the destination lacks.
@@ -249,24 +254,4 @@ func (s *Snapshot) leg(i, to int32, bytes int64) Leg {
 	topic := &s.Topics[s.topic[i]]
 	return Leg{Topic: topic.Name, TopicID: topic.ID, Partition: s.number[i], From: s.Brokers[s.owner[i]].ID, To: s.Brokers[to].ID, Version: s.version[i], Bytes: bytes,
 		from: s.owner[i], to: to}
-}
-
-// hungry orders receivers: who lacks most first, then the lower id (N23).
-type hungry struct {
-	counts  *counting
-	brokers []int32
-}
-
-func (h *hungry) Len() int { return len(h.brokers) }
-func (h *hungry) Less(i, j int) bool {
-	x, y := h.brokers[i], h.brokers[j]
-	a, b := h.counts.limit[x]-h.counts.load[x], h.counts.limit[y]-h.counts.load[y]
-	return a > b || (a == b && x < y)
-}
-func (h *hungry) Swap(i, j int) { h.brokers[i], h.brokers[j] = h.brokers[j], h.brokers[i] }
-func (h *hungry) Push(b any)    { h.brokers = append(h.brokers, b.(int32)) }
-func (h *hungry) Pop() any {
-	last := h.brokers[len(h.brokers)-1]
-	h.brokers = h.brokers[:len(h.brokers)-1]
-	return last
 }

@@ -10,7 +10,7 @@ import (
 // lists of actions never read the same.
 func HashOf(fleet string, actions []Action) string {
 	h := sha256.New()
-	buffer := make([]byte, 0, 1<<12)
+	buffer := make([]byte, 0, 1<<13)
 	text := func(s string) {
 		buffer = binary.BigEndian.AppendUint64(buffer, uint64(len(s)))
 		buffer = append(buffer, s...)
@@ -27,8 +27,10 @@ func HashOf(fleet string, actions []Action) string {
 			buffer = binary.BigEndian.AppendUint64(buffer, uint64(l.Partition))
 			buffer = binary.BigEndian.AppendUint64(buffer, uint64(l.Version))
 		}
-		h.Write(buffer)
-		buffer = buffer[:0]
+		if len(buffer) > 1<<12 {
+			h.Write(buffer)
+			buffer = buffer[:0]
+		}
 	}
 	h.Write(buffer)
 	return hex.EncodeToString(h.Sum(nil))

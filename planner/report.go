@@ -11,13 +11,9 @@ func finish(plan *Plan, s *Snapshot, settings *Settings, at []int32, goals []Goa
 	for i := range start {
 		start[i] = s.countedAt(int32(i))
 	}
-	before, after := s.loadsBy(start), s.loadsBy(at)
+	before := s.loadsBy(start)
+	after := s.loadsAfter(&before, start, at)
 	all := bands(s, settings, &before)
-	for i := range plan.Actions {
-		for _, l := range plan.Actions[i].Legs {
-			plan.BytesMoved += l.Bytes
-		}
-	}
 	plan.Hash = HashOf(s.FleetID, plan.Actions)
 	plan.ETA = eta(settings, plan.Actions, len(s.Brokers))
 	plan.Brokers = brokerReports(plan, s, settings, start, at, &before, &after, &all)
@@ -55,6 +51,7 @@ func brokerReports(plan *Plan, s *Snapshot, settings *Settings, start, at []int3
 	}
 	for i := range plan.Actions {
 		for _, l := range plan.Actions[i].Legs {
+			plan.BytesMoved += l.Bytes
 			from, to := &reports[l.from], &reports[l.to]
 			from.Outbound++
 			from.BytesOut += l.Bytes
@@ -129,6 +126,7 @@ type floors struct {
 	excesses  [numGoals]int64
 	perBroker [numGoals][]int64 // bytes each broker must give away for each goal
 	drained   []int64           // bytes a draining broker must give away
+	scratch   []uint64
 }
 
 // newFloors works them out as if partitions could be divided: from each overloaded broker the partitions that bring most
@@ -149,19 +147,27 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 		}
 	}
 	lists := make([][]int32, len(s.Brokers))
+	for b := range lists {
+		if over[b] {
+			lists[b] = make([]int32, 0, load[PartitionCount][b])
+		}
+	}
 	for i := range int32(s.Len()) {
 		b := at[i]
-		if !s.counts(i) {
+		draining := s.Brokers[b].Draining
+		if !(over[b] || draining) || !s.counts(i) {
 			continue
 		}
-		rule := s.sourceRule(i, s.Brokers[b].Draining)
-		if s.Brokers[b].Draining && rule == "" {
+		rule := s.sourceRule(i, draining)
+		if draining && rule == "" {
 			f.drained[b] += s.leastBytes(i)
 		}
 		if !over[b] {
 			continue
 		}
-		lists[b] = append(lists[b], i)
+		if rule == "" {
+			lists[b] = append(lists[b], i)
+		}
 		if rule != "" || s.brokerCooling[b] {
 			for _, g := range goals {
 				fixed[g][b] += s.loadOf(g, i)
@@ -177,7 +183,7 @@ func newFloors(s *Snapshot, at []int32, load *[numGoals][]int64, all *[numGoals]
 				continue
 			}
 			f.excesses[g] += max(0, fixed[g][b]-all[g].upper[b])
-			f.perBroker[g][b] = s.fewestBytes(g, lists[b], load[g][b]-all[g].upper[b])
+			f.perBroker[g][b] = f.fewestBytes(g, lists[b], load[g][b]-all[g].upper[b])
 		}
 	}
 	return f
@@ -192,16 +198,32 @@ func (s *Snapshot) leastBytes(i int32) int64 {
 	return bytes
 }
 
-// fewestBytes is the least that must be copied to take an amount of a goal's load away from a list of partitions.
-func (s *Snapshot) fewestBytes(g Goal, list []int32, amount int64) int64 {
-	keys := make([]uint64, 0, len(list))
+// fewestBytes is the least that must be copied to take an amount of a goal's load away from a list of partitions that may
+// move: of those that cost least for their load as many as it takes. They are found as quickselect finds them, without
+// being put in order.
+func (f *floors) fewestBytes(g Goal, list []int32, amount int64) int64 {
+	s, keys := f.s, f.scratch[:0]
 	for _, i := range list {
-		if load := s.loadOf(g, i); load > 0 && s.sourceRule(i, false) == "" {
+		if load := s.loadOf(g, i); load > 0 {
 			keys = append(keys, rank(float64(s.leastBytes(i))/float64(load), i))
 		}
 	}
-	slices.Sort(keys)
+	f.scratch = keys
 	bytes := 0.0
+	for len(keys) > fewKeys {
+		cheap := cheaper(keys)
+		load, cost := int64(0), 0.0
+		for _, key := range keys[:cheap] {
+			load += s.loadOf(g, int32(uint32(key)))
+			cost += float64(s.leastBytes(int32(uint32(key))))
+		}
+		if load >= amount {
+			keys = keys[:cheap]
+			continue
+		}
+		keys, amount, bytes = keys[cheap:], amount-load, bytes+cost
+	}
+	slices.Sort(keys)
 	for _, key := range keys {
 		i := int32(uint32(key))
 		load := s.loadOf(g, i)
@@ -212,6 +234,24 @@ func (s *Snapshot) fewestBytes(g Goal, list []int32, amount int64) int64 {
 		bytes += float64(s.leastBytes(i))
 	}
 	return int64(bytes)
+}
+
+// fewKeys are put in order at once.
+const fewKeys = 24
+
+// cheaper puts the keys below the middle one of three before the others, and says how many they are: one at least, and
+// not all. No key is there twice.
+func cheaper(keys []uint64) int {
+	x, y, z := keys[0], keys[len(keys)/2], keys[len(keys)-1]
+	pivot := max(min(x, y), min(max(x, y), z))
+	n := 0
+	for at, key := range keys {
+		if key < pivot {
+			keys[n], keys[at] = key, keys[n]
+			n++
+		}
+	}
+	return n
 }
 
 func compareFloat(a, b float64) int {

@@ -152,7 +152,7 @@ func processorTime() time.Duration {
 }
 
 func planGoals(c plannerCase) (plannerLine, error) {
-	line := plannerLine{plannerCase: c, Goals: map[string]plannerGoal{}}
+	line := plannerLine{plannerCase: c}
 	s, err := skewedFleet(c)
 	if err != nil {
 		return line, err
@@ -166,17 +166,23 @@ func planGoals(c plannerCase) (plannerLine, error) {
 	if err != nil {
 		return line, err
 	}
+	line.quality(plan)
+	return line, nil
+}
+
+// quality is what came out, beside what no plan could do without.
+func (line *plannerLine) quality(plan *planner.Plan) {
 	line.Actions = len(plan.Actions)
 	for i := range plan.Actions {
 		if plan.Actions[i].Kind == planner.ActionSwap {
 			line.Swaps++
 		}
 	}
+	line.Goals = map[string]plannerGoal{}
 	line.BytesGiB, line.FloorGiB = round(float64(plan.BytesMoved)/(1<<30)), round(float64(plan.BytesFloor)/(1<<30))
 	for _, g := range plan.Goals {
 		line.Goals[g.Goal.String()] = plannerGoal{g.OverBefore, g.OverAfter, round(g.PeakBefore), round(g.PeakAfter), g.ExcessBefore, g.ExcessAfter, g.ExcessFloor, g.ExcessSingle, g.BytesFloor}
 	}
-	return line, nil
 }
 
 func planCounts(c plannerCase) (plannerLine, error) {
@@ -194,6 +200,7 @@ func planCounts(c plannerCase) (plannerLine, error) {
 	if err != nil {
 		return line, err
 	}
+	line.quality(plan)
 	line.Moves = plan.Moves()
 	extra := c.Partitions % c.Brokers
 	for _, b := range plan.Brokers {
