@@ -169,7 +169,7 @@ func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflo
 	in := args.Input
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: metastore.KindMove, Topic: in.Topic, Partition: *in.Partition, To: in.To,
 		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason,
-		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor(), Expect: expected(args), Plan: in.Plan, PlanSeq: in.PlanSeq})
+		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor(), Expect: expected(in.Expect, args.Attempt), Plan: in.Plan, PlanSeq: in.PlanSeq})
 	if err != nil {
 		return protocol.Claim{}, err
 	}
@@ -182,14 +182,13 @@ func (m *Moves) claimOf(row *metastore.Assignment, move *metastore.Move) protoco
 }
 
 // expected is what the claim expects of its row. The claims of earlier attempts have changed its version.
-func expected(args protocol.ClaimArgs) *metastore.ExpectedRow {
-	e := args.Input.Expect
+func expected(e *protocol.Expect, attempt int) *metastore.ExpectedRow {
 	if e == nil {
 		return nil
 	}
 	row := &metastore.ExpectedRow{Owner: e.From}
 	row.TopicID, _ = uuid.Parse(e.TopicID) // what is no id is not compared
-	if args.Attempt <= 1 {
+	if attempt <= 1 {
 		row.Version = e.Version
 	}
 	return row

@@ -51,9 +51,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	}
 	kept, err := p.Store.FindPlan(ctx, args.ID)
 	if err == nil && kept == nil && args.Hash != "" {
-		if kept, err = p.Store.FindPlanByHash(ctx, args.Hash); err == nil && kept == nil {
-			return protocol.PlanSummary{}, refused(metastore.CodeUnknownPlan, fmt.Sprintf("no plan of hash %s is kept; plan anew with `portage rebalance --dry-run`", args.Hash))
-		}
+		kept, err = p.takePlan(ctx, args)
 	}
 	if err != nil {
 		return protocol.PlanSummary{}, err
@@ -89,6 +87,20 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	return summaryOf(&row, settings, wave)
 }
 
+// takePlan keeps the newest plan of a hash once more, as the plan of the rebalance that carries it out: what that has moved is
+// found by it, and taken back by its id.
+func (p *Plans) takePlan(ctx context.Context, args protocol.PlanArgs) (*metastore.Plan, error) {
+	plan, err := p.Store.FindPlanByHash(ctx, args.Hash)
+	switch {
+	case err != nil:
+		return nil, err
+	case plan == nil:
+		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("no plan of hash %s is kept; plan anew with `portage rebalance --dry-run`", args.Hash))
+	}
+	plan.ID, plan.Rebalance, plan.RequestedBy, plan.Reason = args.ID, args.Rebalance, args.By, args.Reason
+	return plan, p.Store.SavePlan(ctx, *plan)
+}
+
 // settings are those of the fleet with what differs; wrong ones end what asked for them.
 func (p *Plans) settings(ctx context.Context, overrides json.RawMessage) (planner.Settings, error) {
 	settings, err := fleetview.Settings(ctx, p.Store, overrides)
@@ -108,7 +120,7 @@ func (p *Plans) settingsOf(ctx context.Context, args protocol.PlanArgs) (setting
 		wave = mostInWave
 	}
 	settings.MaxActions = 0 // the whole plan is shown; a wave carries out a part of it
-	settings.Swaps = false  // a rebalance carries out moves
+	settings.Swaps = settings.Swaps && args.Swaps
 	if args.Drain {
 		for g := range settings.Goals {
 			settings.Goals[g].Enabled = false
@@ -128,12 +140,13 @@ func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planne
 	if len(moves) == 0 {
 		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("rebalance %q moved nothing that is still recorded; `portage rebalance status` and the report of a rebalance name its id", args.Undo))
 	}
-	return undoOf(s, moves), nil
+	return undoOf(s, moves, args.Swaps), nil
 }
 
 // undoOf plans the way back of every partition that a rebalance has moved: to where it was before the first of its moves.
-// What was moved elsewhere since is left where it is.
-func undoOf(s *planner.Snapshot, newestFirst []metastore.Move) *planner.Plan {
+// What was moved elsewhere since is left where it is. Two that changed places in their last move change places again, where
+// swaps are carried out; any other goes back by itself.
+func undoOf(s *planner.Snapshot, newestFirst []metastore.Move, swaps bool) *planner.Plan {
 	plan := &planner.Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []planner.Action{}}
 	type partition struct {
 		topic  uuid.UUID
@@ -141,6 +154,7 @@ func undoOf(s *planner.Snapshot, newestFirst []metastore.Move) *planner.Plan {
 	}
 	first, last := map[partition]metastore.Move{}, map[partition]metastore.Move{}
 	var order []partition
+	swapped := map[string]int{} // of a swap, the action that takes its first side back
 	for _, m := range newestFirst {
 		id := partition{m.TopicID, m.Partition}
 		if _, seen := last[id]; !seen {
@@ -165,6 +179,15 @@ func undoOf(s *planner.Snapshot, newestFirst []metastore.Move) *planner.Plan {
 			}
 		}
 		plan.BytesMoved += leg.Bytes
+		if swap := last[id].Swap; swaps && swap != nil {
+			if n, ok := swapped[*swap]; ok && plan.Actions[n].Legs[0].From == leg.To && plan.Actions[n].Legs[0].To == leg.From {
+				plan.Actions[n].Kind = planner.ActionSwap
+				plan.Actions[n].Legs = append(plan.Actions[n].Legs, leg)
+				plan.Actions[n].Reason = "they were in each other's place before"
+				continue
+			}
+			swapped[*swap] = len(plan.Actions)
+		}
 		plan.Actions = append(plan.Actions, planner.Action{Kind: planner.ActionMove, Legs: []planner.Leg{leg}, Goal: "UNDO", Reason: fmt.Sprintf("it was on %s before", to)})
 	}
 	plan.Hash = planner.HashOf(s.FleetID, plan.Actions)
@@ -251,8 +274,14 @@ func (p *Plans) RecordActions(ctx context.Context, args protocol.RecordArgs) err
 			if e.State != protocol.ActionMoved {
 				continue
 			}
-			if topic, err := uuid.Parse(e.TopicID); err == nil {
-				partitions = append(partitions, metastore.PartitionSubject(topic, e.Partition))
+			cool := func(topicID string, partition int32) {
+				if topic, err := uuid.Parse(topicID); err == nil {
+					partitions = append(partitions, metastore.PartitionSubject(topic, partition))
+				}
+			}
+			cool(e.TopicID, e.Partition)
+			if e.With != nil {
+				cool(e.With.TopicID, e.With.Partition)
 			}
 			brokers = append(brokers, metastore.BrokerSubject(e.From), metastore.BrokerSubject(e.To))
 		}

@@ -51,6 +51,9 @@ func (m *Moves) claimSwapOnce(ctx context.Context, args protocol.SwapClaimArgs, 
 		return claim, &metastore.Unknown{Write: "reading the swap", Cause: err}
 	}
 	if len(known) == 0 {
+		if err := m.swapDrifted(ctx, args.Input); err != nil {
+			return claim, err
+		}
 		facts, err := m.SwapFacts(ctx, args.Input.Sides())
 		if err != nil {
 			return claim, &metastore.Unknown{Write: "reading the swap's facts", Cause: err}
@@ -59,9 +62,11 @@ func (m *Moves) claimSwapOnce(ctx context.Context, args protocol.SwapClaimArgs, 
 			return claim, err
 		}
 	}
-	req := metastore.SwapRequest{SwapID: args.SwapID, WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: args.Input.By, Reason: args.Input.Reason}
+	req := metastore.SwapRequest{SwapID: args.SwapID, WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: args.Input.By, Reason: args.Input.Reason,
+		Plan: args.Input.Plan, PlanSeq: args.Input.PlanSeq}
 	for i, side := range args.Input.Sides() {
 		req.Sides[i] = metastore.Place{Topic: side.Topic, Partition: *side.Partition}
+		req.Expect[i] = expected(side.Expect, args.Attempt)
 	}
 	claimed, err := m.Store.ClaimSwap(ctx, req)
 	if err != nil {
@@ -71,6 +76,28 @@ func (m *Moves) claimSwapOnce(ctx context.Context, args protocol.SwapClaimArgs, 
 		claim.Sides[i] = m.claimOf(side.Row, side.Move)
 	}
 	return claim, nil
+}
+
+// swapDrifted refuses a swap of which a side is not where its plan has it: what stands against it then would be about other
+// brokers than the plan's. Versions are left to the claim, which sees them under lock.
+func (m *Moves) swapDrifted(ctx context.Context, in protocol.SwapInput) error {
+	for _, side := range in.Sides() {
+		e := expected(side.Expect, 0)
+		if e == nil {
+			continue
+		}
+		row, err := m.Store.FindAssignment(ctx, side.Topic, *side.Partition)
+		if err != nil {
+			return &metastore.Unknown{Write: "reading the swap's rows", Cause: err}
+		}
+		e.Version = 0
+		if row != nil && row.Moving() == "" {
+			if drifted := e.Differs(row); drifted != nil {
+				return drifted
+			}
+		}
+	}
+	return nil
 }
 
 // SwapOwners reads where both partitions are. It changes nothing.

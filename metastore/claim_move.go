@@ -44,8 +44,8 @@ type ExpectedRow struct {
 	Version int64
 }
 
-// refuse says how the row differs from what is expected; nil when it does not.
-func (e *ExpectedRow) refuse(row *Assignment) *Refused {
+// Differs refuses a row that is not as expected, with the difference; nil when it is.
+func (e *ExpectedRow) Differs(row *Assignment) *Refused {
 	var what string
 	switch {
 	case e == nil:
@@ -153,7 +153,7 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	if row.PendingRecovery != nil {
 		return nil, nil, &Refused{Code: CodeRecoveryPending, Row: row, Reason: fmt.Sprintf("%s is being recovered; move it afterwards", row.Name())}
 	}
-	if refused := req.Expect.refuse(row); refused != nil {
+	if refused := req.Expect.Differs(row); refused != nil {
 		return nil, nil, refused
 	}
 	target, err := lockBrokerShared(ctx, tx, req.To) // R30: a claim and a drain serialise on the broker row

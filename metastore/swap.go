@@ -27,13 +27,19 @@ type Place struct {
 
 // SwapRequest asks for two partitions to be claimed for one swap.
 type SwapRequest struct {
-	SwapID          string
-	Sides           [2]Place
+	SwapID string
+	Sides  [2]Place
+	// Expect, where there is one, is what that side's row must be for the claim to be made: what a plan was made of.
+	Expect          [2]*ExpectedRow
 	WorkflowID      string
 	RunID           string
 	ControllerEpoch int64 // fences new claims only (R15)
 	RequestedBy     string
 	Reason          string
+	// Plan and PlanSeq name the action of a plan that this swap carries out. Both moves carry them, so that what takes a plan
+	// back finds both.
+	Plan    string
+	PlanSeq int
 }
 
 // Claimed is one side of a claimed swap.
@@ -43,7 +49,7 @@ type Claimed struct {
 }
 
 // ClaimSwap reserves two partitions, each for the other's owner, or neither. It refuses what ClaimMove refuses of either
-// side, and two partitions of one owner. The answer is in the order of the request.
+// side, and two partitions of one owner; one side that is not as expected refuses both. The answer is in the order of the request.
 //
 // Everyone dies after it: both rows carry the claim, both sources serve on, the workflow repeats the claim and finds its
 // own. A claim whose workflow is gone is taken back by AbortMove, from both.
@@ -55,11 +61,17 @@ func (s *Store) ClaimSwap(ctx context.Context, req SwapRequest) ([2]Claimed, err
 			return err
 		}
 		if rows[0].Owner == rows[1].Owner {
+			for i, expected := range req.Expect {
+				if drifted := expected.Differs(rows[i]); drifted != nil {
+					return drifted // that is why they are
+				}
+			}
 			return &Refused{Code: CodeSameOwner, Row: rows[0], Reason: fmt.Sprintf("%s and %s are both on %s; there is nothing to swap", rows[0].Name(), rows[1].Name(), rows[0].Owner)}
 		}
 		for i, row := range rows {
 			side := ClaimRequest{MoveID: SwapSide(req.SwapID, i), Kind: KindSwap, Topic: row.Topic, Partition: row.Partition, To: rows[1-i].Owner, WorkflowID: req.WorkflowID,
-				RunID: req.RunID, ControllerEpoch: req.ControllerEpoch, RequestedBy: req.RequestedBy, Reason: req.Reason, OnSourceLoss: LossNever, swap: req.SwapID}
+				RunID: req.RunID, ControllerEpoch: req.ControllerEpoch, RequestedBy: req.RequestedBy, Reason: req.Reason, OnSourceLoss: LossNever,
+				Expect: req.Expect[i], Plan: req.Plan, PlanSeq: req.PlanSeq, swap: req.SwapID}
 			if !faults.Enforced("R32") {
 				side.OnSourceLoss = LossAsk // a person may promote one side alone
 			}

@@ -90,6 +90,46 @@ func TestClaimSwapReservesBothPartitionsOnce(t *testing.T) {
 	}
 }
 
+// A swap of a plan: what its rebalance has moved are both sides, and a side that is not as planned refuses both. The repeated claim finds its own, although
+// it has changed the versions.
+func TestClaimSwapOfAPlan(t *testing.T) {
+	f := swapFixture(t)
+	ask := func(id string, change func(*metastore.SwapRequest)) ([2]metastore.Claimed, error) {
+		r := f.swapRequest(id)
+		r.Plan, r.PlanSeq = "p1", 4
+		for i, topic := range []string{"orders", "payments"} {
+			row := f.rowOf(topic)
+			r.Expect[i] = &metastore.ExpectedRow{TopicID: row.TopicID, Owner: row.Owner, Version: row.Version}
+		}
+		change(&r)
+		return f.ClaimSwap(t.Context(), r)
+	}
+	for name, drift := range map[string]func(*metastore.SwapRequest){
+		"a version":                   func(r *metastore.SwapRequest) { r.Expect[1].Version++ },
+		"an owner":                    func(r *metastore.SwapRequest) { r.Expect[0].Owner = "b3" },
+		"an owner who is the other's": func(r *metastore.SwapRequest) { r.Sides[1].Partition = 1 }, // payments/1 is on b1, as orders/0
+	} {
+		f.refused(metastore.CodeRowDrifted, func() error { _, err := ask("s0", drift); return err })
+		if a, b := f.rowOf("orders").Moving(), f.rowOf("payments").Moving(); a+b != "" {
+			t.Errorf("%s that is another leaves claims %q and %q", name, a, b)
+		}
+	}
+	var first metastore.SwapRequest
+	claimed, err := ask("s1", func(r *metastore.SwapRequest) { first = *r })
+	must(t, err)
+	if again, err := f.ClaimSwap(t.Context(), first); err != nil || again[0].Row.Version != claimed[0].Row.Version {
+		t.Errorf("the repeated claim is %+v, %v", again, err)
+	}
+	must(t, f.SavePlan(t.Context(), metastore.Plan{ID: "p1", Rebalance: "r1", Hash: "00000000", Actions: 5, Body: []byte("{}")}))
+	if _, err := f.CommitSwap(t.Context(), f.swapEvidence("s1", claimed)); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := f.RebalanceMoves(t.Context(), "r1")
+	if err != nil || len(moved) != 2 || *moved[0].Swap != "s1" || *moved[1].Swap != "s1" {
+		t.Errorf("its rebalance has moved %+v (%v)", moved, err)
+	}
+}
+
 func TestClaimSwapRefusesAsAWhole(t *testing.T) {
 	for _, tc := range []struct {
 		name, code string

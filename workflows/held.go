@@ -11,9 +11,9 @@ import (
 // heldPace is the pace of a copy that is held, in bytes a second: nothing that matters passes, and what was copied stays.
 const heldPace protocol.ByteSize = 1
 
-// takeAdjustments takes what the rebalance that started this move changes of it: its pace, and whether it is held. A held
-// move copies nothing and does not begin its cutover (R22); one that is cutting over goes on, since a freeze is not to last.
-func (m *move) takeAdjustments(ctx workflow.Context) {
+// takeAdjustments takes what the rebalance that started this move or swap changes of it: its pace, and whether it is held. What
+// is held copies nothing and does not begin its cutover (R22); what is cutting over goes on, since a freeze is not to last.
+func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust)) {
 	signals := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
@@ -21,53 +21,51 @@ func (m *move) takeAdjustments(ctx workflow.Context) {
 			if more := signals.Receive(ctx, &a); !more || ctx.Err() != nil {
 				return
 			}
-			m.adjust(ctx, a)
+			adjust(ctx, a)
 		}
 	})
 }
 
-func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) {
-	if a.Limit != nil {
-		m.in.Limit = *a.Limit
-	}
+// adjusted takes whether it is held, and lets the copies that are under way be told their pace.
+func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func() error) {
 	if a.Held != nil {
-		m.held = nil
+		s.held = nil
 		if a.Held.Paused {
-			m.held = a.Held
+			s.held = a.Held
 		}
 	}
-	if m.status.Committed || m.status.Phase != protocol.PhaseCopy {
+	if s.status.Committed || s.status.Phase != protocol.PhaseCopy {
 		return // what follows begins with a look at it
 	}
-	if m.held != nil {
-		m.blockedNow(ctx, protocol.CodePaused, heldBecause(*m.held))
-	} else if m.status.Blocked == protocol.CodePaused {
-		m.blockedNow(ctx, "", "")
+	if s.held != nil {
+		s.blockedNow(ctx, protocol.CodePaused, heldBecause(*s.held))
+	} else if s.status.Blocked == protocol.CodePaused {
+		s.blockedNow(ctx, "", "")
 	}
-	// The destination does not answer: it is not copying then, and learns the pace once it does, for the step is repeated.
-	if err := setPace(ctx, m.claim, m.pace()).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Warn("the copy was not told its new pace", "error", err)
+	// A destination that does not answer is not copying, and learns the pace once it does, for the step is repeated.
+	if err := tell(); err != nil {
+		workflow.GetLogger(ctx).Warn("a copy was not told its new pace", "error", err)
 	}
 }
 
-// pace is what the copy may take now.
-func (m *move) pace() protocol.ByteSize {
-	if m.held != nil {
+// pace is what a copy of this limit may take now.
+func (s *stage) pace(limit protocol.ByteSize) protocol.ByteSize {
+	if s.held != nil {
 		return heldPace
 	}
-	return m.in.Limit
+	return limit
 }
 
-// whileHeld waits until the move is not held any more.
-func (m *move) whileHeld(ctx workflow.Context) error {
-	if m.held == nil {
+// whileHeld waits until it is not held any more.
+func (s *stage) whileHeld(ctx workflow.Context) error {
+	if s.held == nil {
 		return nil
 	}
-	m.blockedNow(ctx, protocol.CodePaused, heldBecause(*m.held))
-	if err := workflow.Await(ctx, func() bool { return m.held == nil }); err != nil {
+	s.blockedNow(ctx, protocol.CodePaused, heldBecause(*s.held))
+	if err := workflow.Await(ctx, func() bool { return s.held == nil }); err != nil {
 		return err
 	}
-	m.blockedNow(ctx, "", "")
+	s.blockedNow(ctx, "", "")
 	return nil
 }
 

@@ -68,3 +68,90 @@ func TestMoveThatIsHeldBeforeItsCopyWaits(t *testing.T) {
 		t.Errorf("it ended with %v after %q", err, w.calls)
 	}
 }
+
+// A move that is held when its copy has come near its tail copies once more when it is let go: what was written meanwhile is
+// not drained in the freeze.
+func TestMoveThatWasHeldCopiesOnceMoreBeforeItsCutover(t *testing.T) {
+	w := newWorld(t)
+	w.env.RegisterActivityWithOptions(func(context.Context, protocol.PaceArgs) error { return nil }, activity.RegisterOptions{Name: protocol.ActivityPace})
+	copies := 0
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(time.Hour).Return(func(_ context.Context, a protocol.StepArgs) (protocol.CopyResult, error) {
+		copies++
+		return protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil
+	})
+	adjust := func(after time.Duration, paused bool) {
+		w.env.RegisterDelayedCallback(func() {
+			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
+		}, after)
+	}
+	adjust(30*time.Minute, true)
+	adjust(20*time.Hour, false)
+	if _, err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	if copies != 2 || w.done[protocol.ActivityCutover] != 1 {
+		t.Errorf("it was copied %d times and cut over %d times", copies, w.done[protocol.ActivityCutover])
+	}
+}
+
+// A swap takes what its rebalance changes of it for both copies: a new pace, a hold, which no cutover begins under, and its end.
+func TestSwapThatIsHeldCopiesNothingAndDoesNotCutOver(t *testing.T) {
+	w := newSwapWorld(t)
+	w.wait["orders"], w.wait["payments"] = time.Hour, time.Hour
+	limit := protocol.ByteSize(7 << 20)
+	signal := func(after time.Duration, a protocol.Adjust) {
+		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(protocol.SignalAdjust, a) }, after)
+	}
+	signal(time.Minute, protocol.Adjust{Held: &protocol.Pause{Paused: true, By: "ops", Reason: "peak"}})
+	w.env.RegisterDelayedCallback(func() {
+		if s := w.status(); s.Blocked != protocol.CodePaused || s.BlockedReason != "its rebalance is paused by ops: peak" {
+			t.Errorf("held it is %+v", s)
+		}
+	}, 3*time.Minute)
+	w.env.RegisterDelayedCallback(func() {
+		if w.count(protocol.ActivitySwapCutover) != 0 || w.copied["orders"] != 1 {
+			t.Errorf("held it was cut over, or copied %v", w.copied)
+		}
+	}, 90*time.Minute)
+	signal(2*time.Hour, protocol.Adjust{Held: &protocol.Pause{}})
+	signal(150*time.Minute, protocol.Adjust{Limit: &limit})
+	if _, err := w.swap(swapInput()); err != nil {
+		t.Fatal(err)
+	}
+	var paces []string
+	for _, p := range w.paces {
+		paces = append(paces, p.Claim.Topic+" "+p.Limit.String())
+	}
+	slices.Sort(paces)
+	var want []string // held, let go without a limit of its own, given one
+	for _, topic := range []string{"orders", "payments"} {
+		for _, pace := range []protocol.ByteSize{0, heldPace, limit} {
+			want = append(want, topic+" "+pace.String())
+		}
+	}
+	if !slices.Equal(slices.Compact(paces), want) {
+		t.Errorf("the copies were paced %q, not %q", paces, want)
+	}
+	if w.copied["orders"] < 2 || w.copied["payments"] < 2 || w.claims[0].Input.Limit != 0 || w.cutovers[0].Sides[0].Input.Limit != limit {
+		t.Errorf("after the hold the copies are %v, the cutover is %+v", w.copied, w.cutovers[0].Sides[0].Input)
+	}
+	if s := w.status(); s.Blocked != "" || s.Phase != protocol.PhaseDone {
+		t.Errorf("in the end it is %+v", s)
+	}
+}
+
+// Held before it copies, a swap waits, and says so after it went on in a new run too; a cancel still ends it.
+func TestSwapThatIsHeldBeforeItsCopyWaits(t *testing.T) {
+	w := newSwapWorld(t)
+	w.env.RegisterDelayedCallback(func() {
+		if w.copied["orders"] != 0 || w.status().Blocked != protocol.CodePaused {
+			t.Errorf("held it is %+v, copied were %v", w.status(), w.copied)
+		}
+		w.env.CancelWorkflow()
+	}, time.Hour)
+	in := swapInput()
+	in.Earlier = &protocol.EarlierRuns{Attempts: 1, Held: &protocol.Pause{Paused: true, Reason: "peak"}}
+	if _, err := w.swap(in); err == nil || len(w.aborts) != 1 {
+		t.Errorf("it ended with %v after %q", err, w.calls)
+	}
+}

@@ -36,7 +36,7 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 	if err := errors.Join(m.expose(ctx, m.tune, m.progress), m.decisions(ctx, end)); err != nil {
 		return nil, err
 	}
-	m.takeAdjustments(ctx)
+	takeAdjustments(ctx, m.adjust)
 	for {
 		result, err := m.attempt(ctx)
 		switch {
@@ -118,6 +118,10 @@ func (m *move) copyAndCutOver(ctx workflow.Context) (evidence protocol.Evidence,
 	for {
 		if err = m.whileHeld(ctx); err == nil && !forced {
 			err = m.copyUp(ctx)
+		}
+		if err == nil && m.held != nil && workflow.GetVersion(ctx, "copy-again-after-a-hold", workflow.DefaultVersion, 1) >= 1 {
+			m.round++
+			continue // it may be held for hours: what is written meanwhile is copied before the freeze, not in it
 		}
 		if err == nil {
 			err = m.whileHeld(ctx)

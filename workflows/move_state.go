@@ -24,7 +24,6 @@ type move struct {
 	lost     bool               // the source is gone and not back
 	mustAsk  string             // why "onSourceLoss":"auto" can not decide on this claim and a person must
 	decision *protocol.Decision // a person's, to promote
-	held     *protocol.Pause    // nothing is copied and no cutover begins while it is set
 }
 
 func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
@@ -53,7 +52,15 @@ func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !m.claimed {
 		return m.status, nil
 	}
-	return m.status, setPace(ctx, m.claim, m.pace()).Get(ctx, nil)
+	return m.status, setPace(ctx, m.claim, m.pace(m.in.Limit)).Get(ctx, nil)
+}
+
+// adjust takes what the rebalance that started the move changes of it.
+func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) {
+	if a.Limit != nil {
+		m.in.Limit = *a.Limit
+	}
+	m.adjusted(ctx, a, func() error { return setPace(ctx, m.claim, m.pace(m.in.Limit)).Get(ctx, nil) })
 }
 
 func (m *move) progress(ctx workflow.Context, p protocol.Progress) {

@@ -26,7 +26,7 @@ const (
 //
 //	plan      look at the fleet, plan, keep the plan; nothing is changed
 //	approve   only when asked for: wait until a person names the plan's hash
-//	wave      child Move workflows under the limits; one that fails stops no other
+//	wave      child Move and Swap workflows under the limits; one that fails stops no other
 //	again     look and plan again, until nothing is left to do; an approved plan is carried out as it is instead
 //	report
 //
@@ -40,6 +40,7 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 		return nil, temporal.NewNonRetryableApplicationError(err.Error(), protocol.ErrInvalidInput, nil)
 	}
 	r := newRebalance(ctx, in)
+	r.swaps = workflow.GetVersion(ctx, "carry-out-swaps", workflow.DefaultVersion, 1) >= 1
 	if err := r.expose(ctx); err != nil {
 		return nil, err
 	}
@@ -102,7 +103,7 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhasePlanning)
 	r.plans++
-	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain,
+	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Swaps: r.swaps,
 		Settings: r.in.Settings, By: r.in.By, Reason: r.in.Reason}
 	var plan protocol.PlanSummary
 	if err := r.run(ctx, protocol.ActivityPlan, "look at the fleet and plan", args, &plan); err != nil {
@@ -235,12 +236,14 @@ func (r *rebalance) fill(ctx workflow.Context, most int) error {
 
 // notNow reports whether an action of the plan is left out.
 func (r *rebalance) notNow(a protocol.PlannedAction) bool {
-	if r.done[a.Seq] || len(a.Legs) != 1 {
+	if r.done[a.Seq] || len(a.Legs) == 0 || (len(a.Legs) > 1 && !r.swaps) {
 		return true
 	}
-	if why, skipped := r.skipped[partitionName(a)]; skipped {
-		r.end(a, protocol.ActionSkipped, "", why)
-		return true
+	for _, leg := range a.Legs {
+		if why, skipped := r.skipped[nameOf(leg)]; skipped {
+			r.end(a, protocol.ActionSkipped, "", why)
+			return true
+		}
 	}
 	_, tried := r.tried[attemptOf(a)]
 	return tried

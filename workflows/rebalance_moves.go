@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"portage/planner"
 	"portage/workflows/protocol"
 )
 
@@ -20,7 +22,7 @@ const (
 	flushAt = 20
 )
 
-// flight is one child move.
+// flight is one child: a move, or a swap.
 type flight struct {
 	action protocol.PlannedAction
 	cancel workflow.CancelFunc
@@ -28,72 +30,125 @@ type flight struct {
 	skip   *protocol.Decide // a person wants it left out
 }
 
-func (f *flight) from() string { return f.action.Legs[0].From }
-func (f *flight) to() string   { return f.action.Legs[0].To }
-
-// startWhatMay starts what the limits allow, in the plan's order; an action whose brokers are busy lets the next one pass.
+// startWhatMay starts what the limits allow, in the plan's order; an action whose brokers are busy lets the next one pass. A
+// swap is two moves: each of its brokers gives one and takes one. Where no two moves may run at once, it runs alone.
 func (r *rebalance) startWhatMay(ctx workflow.Context, most int) {
 	if r.pause() != nil || r.late() || ctx.Err() != nil {
 		return
 	}
-	giving, taking := map[string]int{}, map[string]int{}
-	for _, f := range r.flights {
-		giving[f.from()]++
-		taking[f.to()]++
+	giving, taking, running := map[string]int{}, map[string]int{}, 0
+	count := func(a protocol.PlannedAction) {
+		for _, leg := range a.Legs {
+			giving[leg.From]++
+			taking[leg.To]++
+			running++
+		}
 	}
-	for i := 0; i < len(r.queue) && r.startedInWave < most && len(r.flights) < min(r.limits.MaxInFlight, protocol.MostInFlight); {
-		leg := r.queue[i].Legs[0]
-		if giving[leg.From] >= r.limits.TransfersPerBroker || taking[leg.To] >= r.limits.TransfersPerBroker {
+	for _, f := range r.flights {
+		count(f.action)
+	}
+	inFlight := min(r.limits.MaxInFlight, protocol.MostInFlight)
+	may := func(a protocol.PlannedAction) bool {
+		for _, leg := range a.Legs {
+			if giving[leg.From] >= r.limits.TransfersPerBroker || taking[leg.To] >= r.limits.TransfersPerBroker {
+				return false
+			}
+		}
+		return running == 0 || running+len(a.Legs) <= inFlight
+	}
+	for i := 0; i < len(r.queue) && r.startedInWave < most && running < inFlight; {
+		if !may(r.queue[i]) {
 			i++
 			continue
 		}
-		giving[leg.From]++
-		taking[leg.To]++
 		action := r.queue[i]
+		count(action)
 		r.queue = slices.Delete(r.queue, i, i+1)
-		r.startMove(ctx, action)
+		r.startAction(ctx, action)
 	}
 }
 
-// startMove starts one child under the partition's workflow id, so that Temporal refuses a second move of it.
-func (r *rebalance) startMove(ctx workflow.Context, a protocol.PlannedAction) {
-	leg := a.Legs[0]
-	expect := &protocol.Expect{TopicID: leg.TopicID, From: leg.From}
-	if r.fixed() {
-		expect.Version = leg.Version // what runs is what was approved
+// startAction starts one child under the id that everyone uses for these partitions, so that Temporal refuses a second.
+func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) {
+	f := &flight{action: a}
+	var child workflow.Context
+	child, f.cancel = workflow.WithCancel(ctx)
+	landed := r.startMove
+	if len(a.Legs) > 1 {
+		landed = r.startSwap
 	}
-	in := protocol.MoveInput{Topic: leg.Topic, Partition: &leg.Partition, To: leg.To, By: r.in.By, Reason: fmt.Sprintf("%s: %s", a.Goal, a.Reason), Limit: r.limits.EachMove(),
-		Expect: expect, Plan: r.plan.ID, PlanSeq: a.Seq}
-	child, cancel := workflow.WithCancel(ctx)
-	child = workflow.WithChildOptions(child, workflow.ChildWorkflowOptions{WorkflowID: protocol.PartitionWorkflowID(leg.Topic, leg.Partition),
-		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL, WaitForCancellation: true, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		StaticSummary: fmt.Sprintf("move %s/%d to %s", leg.Topic, leg.Partition, leg.To)})
-	f := &flight{action: a, cancel: cancel, future: workflow.ExecuteChildWorkflow(child, protocol.WorkflowMove, in)}
+	ended := landed(child, f)
 	r.flights = append(r.flights, f)
 	r.done[a.Seq] = true
 	r.startedInWave++
 	r.children++
 	waiting, _ := workflow.NewDisconnectedContext(ctx)
 	workflow.Go(waiting, func(ctx workflow.Context) {
-		var result protocol.MoveResult
-		err := f.future.Get(ctx, &result)
+		sides, err := ended(ctx)
 		r.flights = slices.DeleteFunc(r.flights, func(x *flight) bool { return x == f })
-		r.landed(f, result, err)
+		r.landed(f, sides, err)
 		r.estimate(ctx)
 		r.changed = true
 	})
 }
 
-// landed says how a move ended, and what that means for the rebalance.
-func (r *rebalance) landed(f *flight, result protocol.MoveResult, err error) {
+// ending waits for a child and returns what it moved.
+type ending func(workflow.Context) ([]protocol.MoveResult, error)
+
+func (r *rebalance) startMove(ctx workflow.Context, f *flight) ending {
+	leg := f.action.Legs[0]
+	in := protocol.MoveInput{Topic: leg.Topic, Partition: &leg.Partition, To: leg.To, By: r.in.By, Reason: reasonFor(f.action), Limit: r.limits.EachMove(),
+		Expect: r.expect(leg), Plan: r.plan.ID, PlanSeq: f.action.Seq}
+	child := childOf(ctx, protocol.PartitionWorkflowID(leg.Topic, leg.Partition), fmt.Sprintf("move %s to %s", nameOf(leg), leg.To))
+	f.future = workflow.ExecuteChildWorkflow(child, protocol.WorkflowMove, in)
+	return func(ctx workflow.Context) ([]protocol.MoveResult, error) {
+		var result protocol.MoveResult
+		err := f.future.Get(ctx, &result)
+		return []protocol.MoveResult{result}, err
+	}
+}
+
+func (r *rebalance) startSwap(ctx workflow.Context, f *flight) ending {
+	side := func(leg planner.Leg) protocol.SwapPartition {
+		return protocol.SwapPartition{Topic: leg.Topic, Partition: &leg.Partition, Expect: r.expect(leg)}
+	}
+	in := protocol.SwapInput{A: side(f.action.Legs[0]), B: side(f.action.Legs[1]), By: r.in.By, Reason: reasonFor(f.action), Limit: r.limits.EachMove(),
+		Plan: r.plan.ID, PlanSeq: f.action.Seq}
+	child := childOf(ctx, protocol.SwapWorkflowID(in.A, in.B), fmt.Sprintf("swap %s and %s", in.A, in.B))
+	f.future = workflow.ExecuteChildWorkflow(child, protocol.WorkflowSwap, in)
+	return func(ctx workflow.Context) ([]protocol.MoveResult, error) {
+		var result protocol.SwapResult
+		err := f.future.Get(ctx, &result)
+		return result.Sides[:], err
+	}
+}
+
+// expect is what a partition's row must be for its action to begin.
+func (r *rebalance) expect(leg planner.Leg) *protocol.Expect {
+	e := &protocol.Expect{TopicID: leg.TopicID, From: leg.From}
+	if r.fixed() {
+		e.Version = leg.Version // what runs is what was approved
+	}
+	return e
+}
+
+func childOf(ctx workflow.Context, id, summary string) workflow.Context {
+	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL, WaitForCancellation: true,
+		WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, StaticSummary: summary})
+}
+
+// landed says how a child ended, and what that means for the rebalance.
+func (r *rebalance) landed(f *flight, sides []protocol.MoveResult, err error) {
 	a := f.action
 	var started *temporal.ChildWorkflowExecutionAlreadyStartedError
 	code, reason := refusalOf(err)
 	switch {
 	case err == nil:
-		r.counts.Bytes += result.Bytes
-		r.movedBytes += result.Bytes
-		r.longestWait = max(r.longestWait, time.Duration(result.FrozenMS*float64(time.Millisecond)))
+		for _, side := range sides {
+			r.counts.Bytes += side.Bytes
+			r.movedBytes += side.Bytes
+			r.longestWait = max(r.longestWait, time.Duration(side.FrozenMS*float64(time.Millisecond)))
+		}
 		r.end(a, protocol.ActionMoved, "", "")
 	case errors.As(err, &started):
 		r.again(a, "already_moving", "another move of the partition is in progress")
@@ -101,7 +156,7 @@ func (r *rebalance) landed(f *flight, result protocol.MoveResult, err error) {
 		r.end(a, protocol.ActionSkipped, "", fmt.Sprintf("skipped by %s: %s", f.skip.By, f.skip.Reason))
 	case temporal.IsCanceledError(err):
 		r.end(a, protocol.ActionCancelled, "", "cancelled before its commit; it stays where it was")
-	case code == "already_moving", code == "row_drifted", code == "already_owner":
+	case code == "already_moving", code == "row_drifted", code == "already_owner", code == "same_owner":
 		r.again(a, code, reason)
 	default:
 		r.tried[attemptOf(a)] = reason
@@ -126,23 +181,30 @@ func (r *rebalance) again(a protocol.PlannedAction, code, reason string) {
 // end counts an action's end and notes what moved nothing.
 func (r *rebalance) end(a protocol.PlannedAction, state, code, reason string) {
 	leg := a.Legs[0]
-	switch state {
+	switch n := len(a.Legs); state {
 	case protocol.ActionMoved:
-		r.counts.Moved++
+		r.counts.Moved += n
 	case protocol.ActionFailed:
-		r.counts.Failed++
+		r.counts.Failed += n
 	case protocol.ActionHeld:
-		r.counts.Held++
+		r.counts.Held += n
 	case protocol.ActionSkipped:
-		r.counts.Skipped++
+		r.counts.Skipped += n
 	case protocol.ActionCancelled:
-		r.counts.Cancelled++
+		r.counts.Cancelled += n
+	}
+	end := protocol.ActionEnd{Seq: a.Seq, Topic: leg.Topic, TopicID: leg.TopicID, Partition: leg.Partition, From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
+	trouble := protocol.Trouble{Partition: nameOf(leg), From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
+	if len(a.Legs) > 1 {
+		other := a.Legs[1]
+		trouble.With = nameOf(other)
+		end.With = &protocol.EndedWith{Topic: other.Topic, TopicID: other.TopicID, Partition: other.Partition}
 	}
 	if state != protocol.ActionMoved {
-		r.troubles = append(r.troubles, protocol.Trouble{Partition: partitionName(a), From: leg.From, To: leg.To, State: state, Code: code, Reason: reason})
+		r.troubles = append(r.troubles, trouble)
 		r.troubles = r.troubles[max(0, len(r.troubles)-keptTroubles):]
 	}
-	r.ends = append(r.ends, protocol.ActionEnd{Seq: a.Seq, Topic: leg.Topic, TopicID: leg.TopicID, Partition: leg.Partition, From: leg.From, To: leg.To, State: state, Code: code, Reason: reason})
+	r.ends = append(r.ends, end)
 }
 
 // flush records ends once there are more than a number of them.
@@ -155,11 +217,32 @@ func (r *rebalance) flush(ctx workflow.Context, beyond int) error {
 	return r.run(ctx, protocol.ActivityRecordActions, fmt.Sprintf("record how %d actions ended", len(args.Ends)), args, nil)
 }
 
-func partitionName(a protocol.PlannedAction) string {
-	return fmt.Sprintf("%s/%d", a.Legs[0].Topic, a.Legs[0].Partition)
+func nameOf(leg planner.Leg) string { return fmt.Sprintf("%s/%d", leg.Topic, leg.Partition) }
+
+// concerns reports whether an action moves a partition.
+func concerns(a protocol.PlannedAction, partition string) bool {
+	return slices.ContainsFunc(a.Legs, func(leg planner.Leg) bool { return nameOf(leg) == partition })
 }
 
-func attemptOf(a protocol.PlannedAction) string { return partitionName(a) + ">" + a.Legs[0].To }
+// wayOf says what an action moves where.
+func wayOf(a protocol.PlannedAction) string {
+	var ways []string
+	for _, leg := range a.Legs {
+		ways = append(ways, fmt.Sprintf("%s %s → %s", nameOf(leg), leg.From, leg.To))
+	}
+	return strings.Join(ways, " with ")
+}
+
+// attemptOf names what an action tries: what has failed is not tried again to the same brokers.
+func attemptOf(a protocol.PlannedAction) string {
+	var tries []string
+	for _, leg := range a.Legs {
+		tries = append(tries, nameOf(leg)+">"+leg.To)
+	}
+	return strings.Join(tries, "+")
+}
+
+func reasonFor(a protocol.PlannedAction) string { return fmt.Sprintf("%s: %s", a.Goal, a.Reason) }
 
 // refusalOf is the code and the sentence of a move's end.
 func refusalOf(err error) (code, reason string) {

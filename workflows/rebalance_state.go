@@ -38,6 +38,7 @@ type rebalance struct {
 	fleet      protocol.Pause  // all of them
 	changed    bool
 	canaryOver bool
+	swaps      bool // planned and carried out; a rebalance that began before there were any goes on without
 
 	children, startedInWave, plans int
 	counts                         protocol.RebalanceCounts
@@ -156,13 +157,13 @@ func (r *rebalance) skip(_ workflow.Context, d protocol.Decide) {
 	why := fmt.Sprintf("skipped by %s: %s", d.By, d.Reason)
 	r.skipped[name] = why
 	for _, f := range r.flights {
-		if partitionName(f.action) == name {
+		if concerns(f.action, name) {
 			f.skip = &d
 			f.cancel()
 		}
 	}
 	r.queue = slices.DeleteFunc(r.queue, func(a protocol.PlannedAction) bool {
-		if partitionName(a) != name {
+		if !concerns(a, name) {
 			return false
 		}
 		r.end(a, protocol.ActionSkipped, "", why)
@@ -305,7 +306,7 @@ func (r *rebalance) status() protocol.RebalanceStatus {
 		s.Plan = &r.last
 	}
 	for _, f := range r.flights {
-		s.InFlight = append(s.InFlight, fmt.Sprintf("%s %s → %s", partitionName(f.action), f.from(), f.to()))
+		s.InFlight = append(s.InFlight, wayOf(f.action))
 	}
 	return s
 }
@@ -343,7 +344,7 @@ func (r *rebalance) show(ctx workflow.Context) {
 		fmt.Fprintf(&b, "- in flight: %s\n", line)
 	}
 	for _, t := range s.Troubles {
-		fmt.Fprintf(&b, "- %s %s → %s %s: %s\n", t.Partition, t.From, t.To, t.State, t.Reason)
+		fmt.Fprintf(&b, "- %s\n", t)
 	}
 	if r.ended != "" {
 		fmt.Fprintf(&b, "\n%s\n", r.ended)

@@ -30,12 +30,15 @@ type rebalancing struct {
 	pause protocol.Pause
 	wave  int
 	// ends says how the move of a partition ends; nil: it is moved. lasts is how long each takes.
-	ends  func(in protocol.MoveInput) error
-	lasts time.Duration
+	ends     func(in protocol.MoveInput) error
+	swapEnds func(in protocol.SwapInput) error
+	lasts    time.Duration
 
 	made     []protocol.PlanArgs
 	moved    []protocol.MoveInput
 	started  []protocol.MoveInput
+	swaps    []protocol.SwapInput
+	swapIDs  []string
 	adjusted []protocol.Adjust
 	most     int // moves at once
 	running  int
@@ -72,6 +75,7 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
 	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	r.env.RegisterWorkflowWithOptions(r.child, workflow.RegisterOptions{Name: protocol.WorkflowMove})
+	r.env.RegisterWorkflowWithOptions(r.swapChild, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	r.env.OnUpsertTypedSearchAttributes(mock.Anything).Return(nil).Maybe()
 	return r
 }
@@ -82,16 +86,7 @@ func (r *rebalancing) child(ctx workflow.Context, in protocol.MoveInput) (protoc
 	r.running++
 	r.most = max(r.most, r.running)
 	defer func() { r.running-- }()
-	adjust := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		for {
-			var a protocol.Adjust
-			if !adjust.Receive(ctx, &a) || ctx.Err() != nil {
-				return
-			}
-			r.adjusted = append(r.adjusted, a)
-		}
-	})
+	r.takeAdjustments(ctx)
 	if err := workflow.Sleep(ctx, r.lasts); err != nil {
 		return protocol.MoveResult{}, err
 	}
@@ -102,6 +97,20 @@ func (r *rebalancing) child(ctx workflow.Context, in protocol.MoveInput) (protoc
 	}
 	r.moved = append(r.moved, in)
 	return protocol.MoveResult{Bytes: 1 << 20, FrozenMS: 20}, nil
+}
+
+// takeAdjustments keeps what a child is told.
+func (r *rebalancing) takeAdjustments(ctx workflow.Context) {
+	adjust := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var a protocol.Adjust
+			if !adjust.Receive(ctx, &a) || ctx.Err() != nil {
+				return
+			}
+			r.adjusted = append(r.adjusted, a)
+		}
+	})
 }
 
 // watched lets the fleet's pause change at a time.

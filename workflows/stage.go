@@ -18,6 +18,7 @@ type stage struct {
 	abandoned *protocol.Decision // a person's, to give it all up
 	revocable bool               // the present commit can still be given up
 	tooLong   int                // how often the present claim's cutover would have frozen for too long
+	held      *protocol.Pause    // nothing is copied and no cutover begins while it is set
 	of        described
 }
 

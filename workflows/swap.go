@@ -37,6 +37,7 @@ func Swap(ctx workflow.Context, raw converter.RawValue) (*protocol.SwapResult, e
 	if err := errors.Join(s.expose(ctx, s.tune, s.progress), s.takeAbandon(ctx, end)); err != nil {
 		return nil, err
 	}
+	takeAdjustments(ctx, s.adjust)
 	for {
 		result, err := s.attempt(ctx)
 		if err != nil && s.fitsOnlyAsTwoMoves(ctx, err) {
@@ -62,7 +63,7 @@ func (s *swap) anew(ctx workflow.Context) error {
 		return s.ended(ctx, err, s.stays())
 	}
 	in := s.in
-	in.Earlier = &protocol.EarlierRuns{Attempts: s.status.Attempt, LastFailure: s.status.LastFailure}
+	in.Earlier = &protocol.EarlierRuns{Attempts: s.status.Attempt, LastFailure: s.status.LastFailure, Held: s.held}
 	return workflow.NewContinueAsNewError(ctx, protocol.WorkflowSwap, in)
 }
 
@@ -127,6 +128,9 @@ const (
 // copyBoth copies both sides at once until both copies are near their tails. One that does not come near, because the write
 // rate is near the copy rate, is copied on, visibly: nothing is frozen before both have converged (R32).
 func (s *swap) copyBoth(ctx workflow.Context) error {
+	if err := s.whileHeld(ctx); err != nil {
+		return err
+	}
 	s.enter(ctx, protocol.PhaseCopy)
 	var ended [2]time.Time
 	copySide := func(ctx workflow.Context, i int) error {
@@ -151,8 +155,21 @@ func (s *swap) copyBoth(ctx workflow.Context) error {
 			if err := workflow.Sleep(ctx, s.pauseBeforeCopyingAgain()); err != nil {
 				return err
 			}
+			if err := s.whileHeld(ctx); err != nil {
+				return err
+			}
 			s.round++
 			s.enter(ctx, protocol.PhaseCopy)
+			if err := s.each(ctx, copySide); err != nil {
+				return err
+			}
+			continue
+		}
+		if s.held != nil { // for hours, it may be: what is written meanwhile is copied before the freeze, not in it
+			if err := s.whileHeld(ctx); err != nil {
+				return err
+			}
+			s.round++
 			if err := s.each(ctx, copySide); err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func newSwap(ctx workflow.Context, in protocol.SwapInput) *swap {
 		s.status.Sides = append(s.status.Sides, protocol.SideStatus{Topic: side.Topic, Partition: *side.Partition})
 	}
 	if e := in.Earlier; e != nil {
-		s.status.Attempt, s.status.LastFailure, s.in.Earlier = e.Attempts, e.LastFailure, nil
+		s.status.Attempt, s.status.LastFailure, s.held, s.in.Earlier = e.Attempts, e.LastFailure, e.Held, nil
 	}
 	s.of = s
 	return s
@@ -77,6 +77,9 @@ func (s *swap) progress(ctx workflow.Context, p protocol.Progress) {
 		}
 		p = s.waits[s.waiting]
 	}
+	if s.held != nil && p.Blocked == "" {
+		return // that is what it waits for
+	}
 	s.blockedNow(ctx, p.Blocked, p.BlockedReason)
 }
 
@@ -110,12 +113,26 @@ func (s *swap) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !s.claimed {
 		return s.status, nil
 	}
-	told := []workflow.Future{setPace(ctx, s.claims[0], s.in.Limit), setPace(ctx, s.claims[1], s.in.Limit)}
+	return s.status, s.setPaces(ctx)
+}
+
+// setPaces tells both copies what they may take now.
+func (s *swap) setPaces(ctx workflow.Context) error {
+	pace := s.pace(s.in.Limit)
+	told := []workflow.Future{setPace(ctx, s.claims[0], pace), setPace(ctx, s.claims[1], pace)}
 	err := told[0].Get(ctx, nil)
 	if other := told[1].Get(ctx, nil); err == nil {
 		err = other
 	}
-	return s.status, err
+	return err
+}
+
+// adjust takes what the rebalance that started the swap changes of it.
+func (s *swap) adjust(ctx workflow.Context, a protocol.Adjust) {
+	if a.Limit != nil {
+		s.in.Limit = *a.Limit
+	}
+	s.adjusted(ctx, a, func() error { return s.setPaces(ctx) })
 }
 
 func (s *swap) step(i int) protocol.StepArgs {

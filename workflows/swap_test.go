@@ -25,6 +25,7 @@ type swapWorld struct {
 	cutovers []protocol.SwapCutoverArgs
 	commit   protocol.SwapCommitArgs
 	aborts   []protocol.SwapAbortArgs
+	paces    []protocol.PaceArgs
 	copied   map[string]int           // copies by topic
 	wait     map[string]time.Duration // how long a copy takes, by topic
 	copies   func(topic string, call int) (protocol.CopyResult, error)
@@ -53,6 +54,12 @@ func newSwapWorld(t *testing.T) *swapWorld {
 	})
 	register(protocol.ActivitySwapOwners, func(context.Context, protocol.SwapInput) (protocol.SwapOwners, error) {
 		return protocol.SwapOwners{Brokers: [2]string{"b1", "b2"}}, w.enter(protocol.ActivitySwapOwners, nil)
+	})
+	register(protocol.ActivityPace, func(_ context.Context, a protocol.PaceArgs) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.paces = append(w.paces, a)
+		return nil
 	})
 	for _, topic := range []string{"orders", "payments"} {
 		of := mock.MatchedBy(func(a protocol.StepArgs) bool { return a.Claim.Topic == topic })

@@ -110,7 +110,7 @@ func (c *rebalanceStartCmd) follow(ctx context.Context, fleet *operate.Fleet, st
 
 func printReport(r protocol.RebalanceResult) {
 	for _, trouble := range r.Troubles {
-		fmt.Printf("%s %s → %s %s: %s\n", trouble.Partition, trouble.From, trouble.To, trouble.State, trouble.Reason)
+		fmt.Println(trouble)
 	}
 	for _, b := range r.Blocked {
 		fmt.Printf("%s/%d can not leave %s: %s\n", b.Topic, b.Partition, b.Owner, b.Reason)
@@ -207,7 +207,7 @@ func (c *rebalanceStatusCmd) Run(ctx context.Context) error {
 		fmt.Println("in flight:", line)
 	}
 	for _, trouble := range s.Troubles {
-		fmt.Printf("%s %s → %s %s: %s\n", trouble.Partition, trouble.From, trouble.To, trouble.State, trouble.Reason)
+		fmt.Println(trouble)
 	}
 	if s.Blocked != "" {
 		fmt.Printf("blocked (%s): %s\n%s\n", s.Blocked, s.BlockedReason, s.Unblock)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"portage/internal/ledger"
 	"portage/metastore"
+	"portage/planner"
 	"portage/workflows/protocol"
 )
 
@@ -298,6 +300,37 @@ func TestASwapAndItsUndo(t *testing.T) {
 		}
 	}
 	load.acknowledge(loadPerSecond / 2)
+	load.finish()
+}
+
+// An approved plan's swap is carried out as one, and undone as one: both partitions are where they were, with what was left behind taken over.
+func TestARebalanceSwapsAndItsUndoSwapsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{brokers: 2, workers: 1})
+	load := w.loadBoth()
+	load.fill(4)
+	action := planner.Action{Kind: planner.ActionSwap, Goal: "DISK", Reason: "test"}
+	for n, to := range []string{"b2", "b1"} {
+		row, err := w.Store.FindAssignment(w.ctx, w.topic, int32(n))
+		w.must(err)
+		action.Legs = append(action.Legs, planner.Leg{Topic: w.topic, TopicID: w.id.String(), Partition: int32(n), From: row.Owner, To: to, Version: row.Version})
+	}
+	plan := planner.Plan{Actions: []planner.Action{action}}
+	plan.Hash = planner.HashOf(w.topic, plan.Actions)
+	body, err := json.Marshal(plan)
+	w.must(err)
+	w.must(w.Store.SavePlan(w.ctx, metastore.Plan{ID: w.topic, Hash: plan.Hash, Actions: 1, Body: body}))
+
+	done := w.rebalance("--approve", plan.Hash)
+	if done.Counts.Moved != 2 {
+		t.Fatalf("the rebalance ended as %+v", done)
+	}
+	w.bothAt("b2", "b1")
+	if undone := w.rebalance("--undo", done.ID); undone.Counts.Moved != 2 || undone.Actions != 1 || undone.Counts.Bytes >= 4<<20 {
+		t.Errorf("undone was %+v", undone)
+	}
+	w.bothAt("b1", "b2")
+	load.acknowledge(loadPerSecond / 4)
 	load.finish()
 }
 

@@ -122,7 +122,7 @@ type RebalanceCarried struct {
 	Canary   bool              `json:"canary,omitempty"` // it is over
 }
 
-// RebalanceCounts say how the actions of all plans ended so far.
+// RebalanceCounts say how the actions of all plans ended so far, in partitions: a swap counts for its two.
 type RebalanceCounts struct {
 	Moved     int   `json:"moved"`
 	Failed    int   `json:"failed"`
@@ -135,11 +135,21 @@ type RebalanceCounts struct {
 // Trouble is one action that moved nothing, with the reason.
 type Trouble struct {
 	Partition string `json:"partition"`
+	With      string `json:"with,omitempty"` // the other partition of a swap, which goes the other way
 	From      string `json:"from"`
 	To        string `json:"to"`
 	State     string `json:"state"` // failed, held, skipped or cancelled
 	Code      string `json:"code,omitempty"`
 	Reason    string `json:"reason"`
+}
+
+// String is the trouble as one line.
+func (t Trouble) String() string {
+	what := fmt.Sprintf("%s %s → %s", t.Partition, t.From, t.To)
+	if t.With != "" {
+		what += " with " + t.With
+	}
+	return fmt.Sprintf("%s %s: %s", what, t.State, t.Reason)
 }
 
 // States of an action that has ended.
@@ -158,6 +168,7 @@ type PlanArgs struct {
 	Hash      string          `json:"hash,omitempty"` // of the plan to take instead
 	Undo      string          `json:"undo,omitempty"`
 	Drain     bool            `json:"drain,omitempty"`
+	Swaps     bool            `json:"swaps,omitempty"` // who asks carries out swaps, so they may be planned where the settings allow them
 	Settings  json.RawMessage `json:"settings,omitempty"`
 	By        string          `json:"by,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
@@ -259,6 +270,15 @@ type ActionEnd struct {
 	State     string `json:"state"`
 	Code      string `json:"code,omitempty"`
 	Reason    string `json:"reason,omitempty"`
+	// With is the other partition of a swap, which went the other way.
+	With *EndedWith `json:"with,omitempty"`
+}
+
+// EndedWith is the other partition of a swap that has ended.
+type EndedWith struct {
+	Topic     string `json:"topic"`
+	TopicID   string `json:"topicId,omitempty"`
+	Partition int32  `json:"partition"`
 }
 
 // Pause says whether moves are paused, by whom and why.

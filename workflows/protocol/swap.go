@@ -20,6 +20,9 @@ type SwapInput struct {
 	// TwoMoves: where there is too little room for both at once, one partition is moved after the other. Then they do not
 	// flip together, and the first stays moved when the second can not follow.
 	TwoMoves bool `json:"twoMoves,omitempty"`
+	// Plan and PlanSeq name the action of a plan that this swap carries out; both sides' rows carry them.
+	Plan    string `json:"plan,omitempty"`
+	PlanSeq int    `json:"planSeq,omitempty"`
 	// Earlier is what the workflow's earlier runs left; nobody else sets it.
 	Earlier *EarlierRuns `json:"earlier,omitempty"`
 }
@@ -28,6 +31,8 @@ type SwapInput struct {
 type SwapPartition struct {
 	Topic     string `json:"topic"`
 	Partition *int32 `json:"partition"`
+	// Expect is what this side's row must be for the swap to begin; a rebalance gives what its plan was made of.
+	Expect *Expect `json:"expect,omitempty"`
 }
 
 // String is the partition as people write it: "orders/3".
@@ -46,7 +51,8 @@ func (in SwapInput) Sides() [2]SwapPartition { return [2]SwapPartition{in.A, in.
 // MoveTo is what one side of the swap is as a move of its own. It is never promoted (R32).
 func (in SwapInput) MoveTo(side int, to string) MoveInput {
 	p := in.Sides()[side]
-	return MoveInput{Topic: p.Topic, Partition: p.Partition, To: to, By: in.By, Reason: in.Reason, Limit: in.Limit, Force: in.Force, OnSourceLoss: LossNever}
+	return MoveInput{Topic: p.Topic, Partition: p.Partition, To: to, By: in.By, Reason: in.Reason, Limit: in.Limit, Force: in.Force, OnSourceLoss: LossNever,
+		Plan: in.Plan, PlanSeq: in.PlanSeq}
 }
 
 // ParseSwapInput reads an input strictly: an unknown key is an error, never a default, and every fault is named at once.
