@@ -39,7 +39,7 @@ func (p *Plans) Plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 			return protocol.PlanSummary{}, err
 		}
 		summary, err := p.plan(ctx, args)
-		summary.Paused = protocol.Pause(pause)
+		summary.Paused = protocol.Pause{Paused: pause.Paused, By: pause.By, Reason: pause.Reason}
 		return summary, err
 	})
 }

@@ -113,7 +113,7 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 	plans := &activities.Plans{Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
 	for name, step := range map[string]any{
 		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
-		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause,
+		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause, protocol.ActivityWindow: plans.Window,
 		protocol.ActivityCheckDecommission: plans.CheckDecommission, protocol.ActivityBeginDrain: plans.BeginDrain,
 		protocol.ActivityCancelDrain: plans.CancelDrain, protocol.ActivityRemoveBroker: plans.RemoveBroker,
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,

@@ -38,8 +38,8 @@ func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func() er
 		return // what follows begins with a look at it
 	}
 	if s.held != nil {
-		s.blockedNow(ctx, protocol.CodePaused, heldBecause(*s.held))
-	} else if s.status.Blocked == protocol.CodePaused {
+		s.blockedNow(ctx, s.held.Blocks(), heldBecause(*s.held))
+	} else if holds(s.status.Blocked) {
 		s.blockedNow(ctx, "", "")
 	}
 	// A destination that does not answer is not copying, and learns the pace once it does, for the step is repeated.
@@ -61,7 +61,7 @@ func (s *stage) whileHeld(ctx workflow.Context) error {
 	if s.held == nil {
 		return nil
 	}
-	s.blockedNow(ctx, protocol.CodePaused, heldBecause(*s.held))
+	s.blockedNow(ctx, s.held.Blocks(), heldBecause(*s.held))
 	if err := workflow.Await(ctx, func() bool { return s.held == nil }); err != nil {
 		return err
 	}
@@ -69,7 +69,15 @@ func (s *stage) whileHeld(ctx workflow.Context) error {
 	return nil
 }
 
+// holds reports whether a code is that of a hold.
+func holds(code string) bool {
+	return code == protocol.CodePaused || code == protocol.CodeOutsideWindow
+}
+
 func heldBecause(p protocol.Pause) string {
+	if p.Code != "" {
+		return p.Reason
+	}
 	text := "its rebalance is paused"
 	if p.By != "" {
 		text += " by " + p.By

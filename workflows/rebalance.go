@@ -50,6 +50,9 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 	if in.Carried != nil {
 		r.watchPause()
 	}
+	if err := r.keepToWindow(ctx); err != nil {
+		return nil, r.failed(ctx, err)
+	}
 	for {
 		more, err := r.round(ctx)
 		switch {
@@ -65,6 +68,15 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 
 // round plans, unless a plan is being carried out, and carries out one wave of it. more is false once nothing is left.
 func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
+	if r.plan == nil && !r.fixed() {
+		if err := r.awaitWindow(ctx); err != nil {
+			return false, err
+		}
+		if r.outside != nil { // and its deadline has passed
+			r.ended = "its deadline has passed before its window opened; what was not started is left as it is"
+			return false, nil
+		}
+	}
 	if r.plan == nil {
 		if more, err = r.makePlan(ctx); err != nil || !more || r.plan == nil {
 			return more, err
@@ -86,6 +98,9 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 		return false, nil
 	case r.fixed():
 		return true, nil
+	case r.stale:
+		r.plan = nil
+		return true, nil
 	case r.startedInWave == 0:
 		r.ended = "what is left to do can not be done now; the report says why"
 		return false, nil
@@ -103,6 +118,7 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhasePlanning)
 	r.plans++
+	r.stale = false
 	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Swaps: r.swaps,
 		Settings: r.in.Settings, By: r.in.By, Reason: r.in.Reason}
 	var plan protocol.PlanSummary
@@ -169,7 +185,7 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 			return errors.Join(r.landAll(ctx), err)
 		}
 		r.startWhatMay(ctx, most)
-		if len(r.flights) == 0 && (r.startedInWave >= most || len(r.queue) == 0 || r.late()) {
+		if len(r.flights) == 0 && (r.startedInWave >= most || len(r.queue) == 0 || r.late() || r.stale) {
 			break
 		}
 		r.show(ctx)

@@ -33,7 +33,7 @@ type flight struct {
 // startWhatMay starts what the limits allow, in the plan's order; an action whose brokers are busy lets the next one pass. A
 // swap is two moves: each of its brokers gives one and takes one. Where no two moves may run at once, it runs alone.
 func (r *rebalance) startWhatMay(ctx workflow.Context, most int) {
-	if r.pause() != nil || r.late() || ctx.Err() != nil {
+	if r.pause() != nil || r.late() || r.stale || ctx.Err() != nil {
 		return
 	}
 	giving, taking, running := map[string]int{}, map[string]int{}, 0

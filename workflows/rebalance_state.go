@@ -36,6 +36,10 @@ type rebalance struct {
 	approved   *protocol.Decide
 	paused     *protocol.Pause // this rebalance
 	fleet      protocol.Pause  // all of them
+	outside    *protocol.Pause // it is outside its window
+	window     *protocol.WindowState
+	closedAt   time.Time // the window
+	stale      bool      // the plan is of before the window closed
 	changed    bool
 	canaryOver bool
 	swaps      bool // planned and carried out; a rebalance that began before there were any goes on without
@@ -53,6 +57,7 @@ type rebalance struct {
 	since                  time.Time
 	blocked, blockedReason string
 	eta                    *time.Time
+	unheldETA              time.Time // without the hours that the window is closed
 	lateBecause, ended     string
 }
 
@@ -127,6 +132,9 @@ func (r *rebalance) againstPause(d protocol.Decide) error {
 func (r *rebalance) againstResume(protocol.Decide) error {
 	if r.paused == nil && r.fleet.Paused {
 		return errors.New("the whole fleet is paused: `portage cluster resume --reason ...`")
+	}
+	if r.paused == nil && r.outside != nil {
+		return fmt.Errorf("the rebalance is not paused: %s, and it goes on then", r.outside.Reason)
 	}
 	if r.paused == nil {
 		return errors.New("the rebalance is not paused")
@@ -226,7 +234,7 @@ func (r *rebalance) pause() *protocol.Pause {
 	if r.fleet.Paused {
 		return &r.fleet
 	}
-	return nil
+	return r.outside
 }
 
 // hold tells the moves in flight whether they are held.
@@ -234,8 +242,10 @@ func (r *rebalance) hold(ctx workflow.Context) {
 	held := protocol.Pause{}
 	if p := r.pause(); p != nil {
 		held = *p
-		r.block(ctx, protocol.CodePaused, heldBecause(held))
-	} else if r.blocked == protocol.CodePaused {
+		if r.phase != protocol.PhaseApproval || held.Code == "" { // it waits for a person then, whatever the clock says
+			r.block(ctx, held.Blocks(), heldBecause(held))
+		}
+	} else if holds(r.blocked) {
 		r.block(ctx, "", "")
 	}
 	r.adjust(ctx, protocol.Adjust{Held: &held})
@@ -253,13 +263,21 @@ func (r *rebalance) estimate(ctx workflow.Context) {
 	now := workflow.Now(ctx)
 	if r.plan == nil || r.plannedAt.IsZero() {
 		r.plannedAt, r.movedBytes = now, 0
-		eta := now.Add(time.Duration(r.last.ETA))
-		r.eta = &eta
+		r.unheldETA = now.Add(time.Duration(r.last.ETA))
 	} else if took := now.Sub(r.plannedAt); r.movedBytes > 0 && took > time.Second {
 		left := float64(max(0, r.last.Bytes-r.movedBytes)) / (float64(r.movedBytes) / took.Seconds())
-		eta := now.Add(time.Duration(left * float64(time.Second)))
-		r.eta = &eta
+		r.unheldETA = now.Add(time.Duration(left * float64(time.Second)))
 	}
+	eta := r.unheldETA
+	if w := r.window; w != nil {
+		switch {
+		case w.Open && eta.After(w.Until):
+			eta = eta.Add(w.Then.Sub(w.Until)) // it stands still meanwhile
+		case !w.Open && w.Until.After(now):
+			eta = eta.Add(w.Until.Sub(now))
+		}
+	}
+	r.eta = &eta
 	r.lateBecause = ""
 	if d := r.in.Deadline; d != nil && r.eta != nil && r.eta.After(*d) {
 		r.lateBecause = fmt.Sprintf("it will take until about %s and its deadline is %s: raise the limits, or let less move", r.eta.UTC().Format(time.RFC3339), d.UTC().Format(time.RFC3339))
@@ -274,7 +292,7 @@ func (r *rebalance) enter(ctx workflow.Context, phase string) {
 	r.phase, r.since, r.blocked, r.blockedReason = phase, workflow.Now(ctx), "", ""
 	code := notBlocked
 	if p := r.pause(); p != nil && phase == protocol.PhaseMoving {
-		r.blocked, r.blockedReason, code = protocol.CodePaused, heldBecause(*p), protocol.CodePaused
+		r.blocked, r.blockedReason, code = p.Blocks(), heldBecause(*p), p.Blocks()
 	}
 	upsert(ctx, phaseKey.ValueSet(phase), blockedKey.ValueSet(code))
 	r.show(ctx)
@@ -300,7 +318,7 @@ func upsert(ctx workflow.Context, updates ...temporal.SearchAttributeUpdate) {
 
 func (r *rebalance) status() protocol.RebalanceStatus {
 	s := protocol.RebalanceStatus{ID: r.id, Phase: r.phase, Since: r.since, Plans: r.plans, Next: r.next, Waiting: len(r.queue), InFlight: []string{}, Counts: r.counts,
-		Troubles: r.troubles[max(0, len(r.troubles)-protocol.MostShown):], Limits: r.limits, Paused: r.pause(), Blocked: r.blocked, BlockedReason: r.blockedReason,
+		Troubles: r.troubles[max(0, len(r.troubles)-protocol.MostShown):], Limits: r.limits, Paused: r.pause(), Window: r.window, Blocked: r.blocked, BlockedReason: r.blockedReason,
 		Unblock: protocol.Unblock(r.blocked, protocol.Place{}), ETA: r.eta, Late: r.lateBecause, By: r.in.By, Reason: r.in.Reason}
 	if r.last.ID != "" {
 		s.Plan = &r.last
@@ -329,6 +347,9 @@ func (r *rebalance) show(ctx workflow.Context) {
 		if s.Unblock != "" {
 			fmt.Fprintf(&b, "to unblock it: %s\n\n", s.Unblock)
 		}
+	}
+	if w := s.Window; w != nil && w.Open {
+		fmt.Fprintf(&b, "its window (%s) closes at %s\n\n", r.in.Window, w.Until.Format(time.RFC3339))
 	}
 	if s.Late != "" {
 		fmt.Fprintf(&b, "**late:** %s\n\n", s.Late)

@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
+	"portage/internal/window"
 	"portage/planner"
 	"portage/workflows/protocol"
 )
@@ -71,6 +72,13 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	register(protocol.ActivityApprovePlan, func(_ context.Context, a protocol.ApprovalArgs) error {
 		r.approved = append(r.approved, a)
 		return nil
+	})
+	register(protocol.ActivityWindow, func(_ context.Context, a protocol.WindowArgs) (protocol.WindowState, error) {
+		w, err := window.New(a.Window.Cron, time.Duration(a.Window.For), a.Window.Zone)
+		if err != nil {
+			return protocol.WindowState{}, temporal.NewNonRetryableApplicationError(err.Error(), protocol.ErrInvalidInput, nil)
+		}
+		return protocol.WindowState(w.At(a.Now)), nil
 	})
 	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
 	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
@@ -468,7 +476,8 @@ func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
 
 func TestRebalanceRefusesABadInput(t *testing.T) {
 	for _, in := range []any{map[string]any{"dryRunn": true}, map[string]any{"hash": "1234"}, map[string]any{"undo": "x", "hash": "12345678"}, map[string]any{"maxInFlight": -1},
-		map[string]any{"canary": map[string]any{"moves": 0}}} {
+		map[string]any{"canary": map[string]any{"moves": 0}}, map[string]any{"window": map[string]any{"cron": "0 1 * * *"}},
+		map[string]any{"window": map[string]any{"cron": "0 1 * *", "for": "4h"}}, map[string]any{"window": map[string]any{"cron": "0 1 * * *", "for": "4h", "zone": "Mars/Olympus"}}} {
 		r := newRebalancing(t)
 		r.watched(time.Hour, protocol.Pause{})
 		r.env.ExecuteWorkflow(protocol.WorkflowRebalance, in)

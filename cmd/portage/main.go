@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // the zones of windows, also where the machine has none
 
 	"github.com/alecthomas/kong"
 

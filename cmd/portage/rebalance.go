@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"portage/activities"
 	"portage/internal/operate"
 	"portage/workflows/protocol"
 )
@@ -47,13 +48,36 @@ type rebalanceStartCmd struct {
 	Canary int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
 	Soak   time.Duration `help:"How long to wait after the canary's moves." default:"5m"`
 
+	Window     string        `help:"Move only while this window is open: when it opens, as a cron expression (\"0 1 * * *\"). Needs --window-for." placeholder:"CRON"`
+	WindowFor  time.Duration `help:"How long the window stays open, by the clock on the wall of its zone: 1m to 168h." placeholder:"4h"`
+	WindowZone string        `help:"The zone whose clock the window goes by, as Europe/Berlin." default:"UTC"`
+
 	limitFlags
 	temporalFlags
 	outputFlags
 }
 
+// window is the window that the flags name; nil when they name none.
+func (c *rebalanceStartCmd) window() (*protocol.Window, error) {
+	switch {
+	case c.Window == "" && c.WindowFor == 0:
+		return nil, nil
+	case c.Window == "" || c.WindowFor == 0:
+		return nil, &exitError{exitUsage, errors.New("a window needs both --window, when it opens, and --window-for, how long")}
+	}
+	w := &protocol.Window{Cron: c.Window, For: protocol.Duration(c.WindowFor), Zone: c.WindowZone}
+	if _, err := activities.CheckWindow(*w); err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return w, nil
+}
+
 // Run starts the fleet's rebalance, or approves the one that waits for it.
 func (c *rebalanceStartCmd) Run(ctx context.Context) error {
+	window, err := c.window()
+	if err != nil {
+		return err
+	}
 	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
@@ -67,7 +91,7 @@ func (c *rebalanceStartCmd) Run(ctx context.Context) error {
 			return c.follow(ctx, fleet, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)})
 		}
 	}
-	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
+	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Window: window, Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
 	if c.Canary > 0 {
 		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak)}
 	}

@@ -42,6 +42,7 @@ const (
 	ActivityActions       = "Actions"
 	ActivityRecordActions = "RecordActions"
 	ActivityWatchPause    = "WatchPause"
+	ActivityWindow        = "Window"
 
 	ActivityCheckDecommission = "CheckDecommission"
 	ActivityBeginDrain        = "BeginDrain"

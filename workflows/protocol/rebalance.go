@@ -27,6 +27,8 @@ type RebalanceInput struct {
 	Settings json.RawMessage `json:"settings,omitempty"`
 	// Canary carries out a few moves first and looks at them before the rest.
 	Canary *Canary `json:"canary,omitempty"`
+	// Window is when moves may run; outside it they are held and none is started.
+	Window *Window `json:"window,omitempty"`
 	// Deadline: no move is started after it, and the status says early when it can not be met.
 	Deadline *time.Time `json:"deadline,omitempty"`
 	By       string     `json:"by,omitempty"`
@@ -71,6 +73,39 @@ type Canary struct {
 	LongestWait Duration `json:"longestWait,omitempty"`
 }
 
+// Window is a recurring time in which a rebalance moves. Both edges are what the clock on the wall of its zone shows.
+type Window struct {
+	Cron string   `json:"cron"`           // when it opens: five fields, "0 1 * * *"
+	For  Duration `json:"for"`            // how long by that clock until it closes, 1m to 168h
+	Zone string   `json:"zone,omitempty"` // "Europe/Berlin"; UTC when empty
+}
+
+// String is the window as people say it.
+func (w Window) String() string {
+	zone := w.Zone
+	if zone == "" {
+		zone = "UTC"
+	}
+	length := strings.TrimSuffix(time.Duration(w.For).String(), "0s") // "1h30m"
+	if time.Duration(w.For)%time.Hour == 0 {
+		length = strings.TrimSuffix(length, "0m")
+	}
+	return fmt.Sprintf("%s for %s, %s", w.Cron, length, zone)
+}
+
+// WindowArgs is the input of the Window activity.
+type WindowArgs struct {
+	Window Window    `json:"window"`
+	Now    time.Time `json:"now"`
+}
+
+// WindowState is a window at a moment; the times carry the offset of its zone then.
+type WindowState struct {
+	Open  bool      `json:"open"`
+	Until time.Time `json:"until"` // when it closes, or opens
+	Then  time.Time `json:"then"`  // when it is as now again
+}
+
 // LongestWaitDefault is the longest wait of a write that a canary accepts.
 const LongestWaitDefault = 5 * time.Second
 
@@ -98,6 +133,9 @@ func ParseRebalanceInput(raw []byte) (RebalanceInput, error) {
 	}
 	if in.Canary != nil && (in.Canary.Moves < 1 || in.Canary.Soak < 0) {
 		faults = append(faults, `"canary" needs "moves" of at least 1 and a "soak" that is not negative`)
+	}
+	if w := in.Window; w != nil && (w.Cron == "" || w.For == 0) {
+		faults = append(faults, `"window" needs "cron", when it opens, and "for", how long: {"cron":"0 1 * * *","for":"4h","zone":"Europe/Berlin"}`)
 	}
 	if len(faults) > 0 {
 		return in, fmt.Errorf("the rebalance can not start: %s", strings.Join(faults, "; "))
@@ -286,6 +324,16 @@ type Pause struct {
 	Paused bool   `json:"paused"`
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Code is what is shown as blocking; CodePaused when empty.
+	Code string `json:"code,omitempty"`
+}
+
+// Blocks is the code that is shown while it lasts.
+func (p Pause) Blocks() string {
+	if p.Code == "" {
+		return CodePaused
+	}
+	return p.Code
 }
 
 // Decide is the input of the updates approve, pause, resume and skip; each takes what it needs.
@@ -315,6 +363,7 @@ type Adjust struct {
 const (
 	PhasePlanning    = "planning"
 	PhaseApproval    = "waiting for approval"
+	PhaseWindow      = "waiting for its window"
 	PhaseMoving      = "moving"
 	PhaseSoaking     = "soaking"
 	PhaseReport      = "done"
@@ -335,6 +384,7 @@ type RebalanceStatus struct {
 	Troubles      []Trouble       `json:"troubles,omitempty"` // the newest
 	Limits        PlanLimits      `json:"limits"`
 	Paused        *Pause          `json:"paused,omitempty"`
+	Window        *WindowState    `json:"window,omitempty"`
 	Blocked       string          `json:"blocked,omitempty"` // a stable code
 	BlockedReason string          `json:"blockedReason,omitempty"`
 	Unblock       string          `json:"unblock,omitempty"`

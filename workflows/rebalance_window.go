@@ -1,0 +1,84 @@
+package workflows
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"portage/workflows/protocol"
+)
+
+// keepToWindow follows the rebalance's window, when it has one, until the rebalance ends. Outside it the moves in flight are
+// held, as in a pause, and none begins.
+//
+// When the window opens and closes is computed in an activity: workers whose zone data differ would replay to another time.
+func (r *rebalance) keepToWindow(ctx workflow.Context) error {
+	if r.in.Window == nil || r.in.DryRun {
+		return nil
+	}
+	if err := r.lookAtWindow(ctx); err != nil {
+		return err
+	}
+	workflow.Go(r.watching, func(ctx workflow.Context) {
+		for ctx.Err() == nil {
+			if err := workflow.Sleep(ctx, max(r.window.Until.Sub(workflow.Now(ctx)), time.Second)); err != nil {
+				return // cancelled: the rebalance ends
+			}
+			if err := r.lookAtWindow(ctx); err != nil {
+				return
+			}
+			if r.plan != nil {
+				r.estimate(ctx)
+			}
+			r.changed = true
+			r.show(ctx)
+		}
+	})
+	return nil
+}
+
+// lookAtWindow asks whether the window is open now, and holds the moves in flight or lets them go on when that has changed.
+func (r *rebalance) lookAtWindow(ctx workflow.Context) error {
+	var now protocol.WindowState
+	args := protocol.WindowArgs{Window: *r.in.Window, Now: workflow.Now(ctx)}
+	if err := r.run(ctx, protocol.ActivityWindow, fmt.Sprintf("when its window opens and closes: %s", r.in.Window), args, &now); err != nil {
+		return err
+	}
+	was := r.window
+	r.window, r.outside = &now, nil
+	if !now.Open {
+		r.outside = &protocol.Pause{Paused: true, Code: protocol.CodeOutsideWindow,
+			Reason: fmt.Sprintf("the rebalance is outside its window (%s), which opens at %s", r.in.Window, now.Until.Format(time.RFC3339))}
+	}
+	if was == nil || was.Open == now.Open {
+		return nil // there is nothing in flight yet, or nothing has changed
+	}
+	if now.Open {
+		if !r.plannedAt.IsZero() {
+			r.plannedAt = r.plannedAt.Add(workflow.Now(ctx).Sub(r.closedAt)) // nothing moved meanwhile
+		}
+		// What was planned hours ago is not begun any more: what is in flight ends, then it is planned anew. A canary has its
+		// moves to the end.
+		r.stale = r.plan != nil && !r.fixed() && !r.canaryPending()
+	} else {
+		r.closedAt = workflow.Now(ctx)
+	}
+	r.hold(ctx)
+	return nil
+}
+
+// awaitWindow waits until the window is open, or the deadline has passed.
+func (r *rebalance) awaitWindow(ctx workflow.Context) error {
+	if r.outside == nil {
+		return nil
+	}
+	r.enter(ctx, protocol.PhaseWindow)
+	r.block(ctx, r.outside.Blocks(), heldBecause(*r.outside))
+	open := func() bool { return r.outside == nil }
+	if d := r.in.Deadline; d != nil {
+		_, err := workflow.AwaitWithTimeout(ctx, d.Sub(workflow.Now(ctx)), open)
+		return err
+	}
+	return workflow.Await(ctx, open)
+}
