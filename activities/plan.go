@@ -130,7 +130,10 @@ func (p *Plans) settingsOf(ctx context.Context, args protocol.PlanArgs) (setting
 }
 
 func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planner.Settings, args protocol.PlanArgs) (*planner.Plan, error) {
-	if args.Undo == "" {
+	switch {
+	case args.CountOnly:
+		return planner.BalanceCounts(s, settings)
+	case args.Undo == "":
 		return planner.MakePlan(s, settings)
 	}
 	moves, err := p.Store.RebalanceMoves(ctx, args.Undo)

@@ -43,6 +43,10 @@ func (s *Store) BeginDrain(ctx context.Context, r DrainRequest) error {
 		if _, err := tx.Exec(ctx, "UPDATE brokers SET draining = true WHERE id = $1", r.Broker); err != nil {
 			return err
 		}
+		// Whoever asks for this empties the broker: it is no reason for a pass of the autobalance beside that.
+		if _, err := tx.Exec(ctx, "UPDATE brokers SET balanced_as = "+brokerState+" WHERE id = $1", r.Broker); err != nil {
+			return err
+		}
 		return auditEntry{action: "set_draining", actor: r.By, reason: r.Reason, after: map[string]any{"broker": r.Broker, "draining": true}}.write(ctx, tx)
 	})
 }

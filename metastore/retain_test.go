@@ -143,7 +143,7 @@ func TestRetentionGoesByTheSettingsInBoundedBatches(t *testing.T) {
 func TestSettings(t *testing.T) {
 	f := newFixture(t)
 	settings, err := f.Settings(t.Context())
-	if err != nil || len(settings) != 5 || settings[0].Value != "90d" || settings[1].Value != "365d" || settings[2].Value != "30d" || settings[3].Value != "false" || settings[4].Value != "{}" || settings[0].SetBy != "" {
+	if err != nil || len(settings) != 7 || settings[0].Value != "90d" || settings[1].Value != "365d" || settings[2].Value != "30d" || settings[3].Value != "false" || settings[4].Value != "off" || settings[5].Value != "10m" || settings[6].Value != "{}" || settings[0].SetBy != "" {
 		t.Fatalf("%+v (%v)", settings, err)
 	}
 	for _, c := range []struct{ key, value, reason string }{

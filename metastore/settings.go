@@ -22,6 +22,9 @@ const (
 	// SettingPaused keeps rebalances from starting moves and stops the copies of those they have started.
 	SettingPaused  = "moves.paused"
 	SettingPlanner = "planner"
+	// SettingAutobalance says whether the fleet balances itself, and by what; see Autobalance.
+	SettingAutobalance      = "autobalance"
+	SettingAutobalanceEvery = "autobalance.every"
 )
 
 // LeastMovesRetention is the least time an ended move's row is kept. The rows that prove something are kept whatever
@@ -52,6 +55,8 @@ var settingRules = []struct {
 	{SettingAuditRetention, "365d", "how long lines of the audit are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
 	{SettingPlansRetention, "30d", "how long plans and the snapshots they were made of are kept; at least 1d, 0 keeps them for ever", retentionOf(LeastAuditRetention)},
 	{SettingPaused, "false", "true keeps every rebalance of the fleet from starting moves and stops the copies of those it has started", trueOrFalse},
+	{SettingAutobalance, AutobalanceOff, "whether the fleet balances itself: off, count (the number of partitions) or goals (all goals of the planner)", autobalanceMode},
+	{SettingAutobalanceEvery, "10m", "the time between two passes of the autobalance for no other reason; 1m to 7d, 0 for none", autobalanceEvery},
 	{SettingPlanner, "{}", "how plans are made, as JSON over the defaults; `portage plan --print-settings` shows all of it", jsonObject},
 }
 

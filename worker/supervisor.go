@@ -10,22 +10,37 @@ import (
 	"portage/workflows/protocol"
 )
 
-// ensureEvery is how often a worker sees to it that the fleet's Supervisor runs: one that was terminated, or whose server's
-// data was lost, is started again.
+// ensureEvery is how often a worker sees to it that the fleet's standing workflows run: one that was terminated, or whose
+// server's data was lost, is started again.
 const ensureEvery = 30 * time.Second
 
-// superviseFrom keeps the fleet's one Supervisor running, whichever worker started it, until stop is called.
+// standing are the workflows of which a fleet always has one.
+func standing(cfg Config) []standingWorkflow {
+	return []standingWorkflow{
+		{protocol.WorkflowSupervisor, protocol.SupervisorWorkflowID(cfg.TaskQueue), "takes back the claims of moves whose workflow is gone",
+			protocol.SupervisorInput{Every: protocol.Duration(cfg.SuperviseEvery)}},
+		{protocol.WorkflowAutobalance, protocol.AutobalanceWorkflowID(cfg.TaskQueue), "balances the fleet by itself, when the setting autobalance says so", protocol.AutobalanceInput{}},
+	}
+}
+
+type standingWorkflow struct {
+	name, id, summary string
+	input             any
+}
+
+// superviseFrom keeps the fleet's standing workflows running, whichever worker started them, until stop is called.
 func superviseFrom(ctx context.Context, cfg Config) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			_, err := cfg.Temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: protocol.SupervisorWorkflowID(cfg.TaskQueue), TaskQueue: cfg.TaskQueue,
-				WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, StaticSummary: "takes back the claims of moves whose workflow is gone"},
-				protocol.WorkflowSupervisor, protocol.SupervisorInput{Every: protocol.Duration(cfg.SuperviseEvery)})
-			if err != nil && ctx.Err() == nil {
-				cfg.Logger.Warn("the Supervisor was not started; trying again", "error", err)
+			for _, w := range standing(cfg) {
+				_, err := cfg.Temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: w.id, TaskQueue: cfg.TaskQueue,
+					WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, StaticSummary: w.summary}, w.name, w.input)
+				if err != nil && ctx.Err() == nil {
+					cfg.Logger.Warn("a workflow that the fleet always has was not started; trying again", "workflow", w.name, "error", err)
+				}
 			}
 			select {
 			case <-ctx.Done():

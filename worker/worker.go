@@ -110,7 +110,9 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	w.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	w.RegisterWorkflowWithOptions(workflows.Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
+	w.RegisterWorkflowWithOptions(workflows.Autobalance, workflow.RegisterOptions{Name: protocol.WorkflowAutobalance})
 	plans := &activities.Plans{Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
+	balance := &activities.Autobalance{Store: moves.Store, Temporal: moves.Temporal, ControllerID: moves.ControllerID, Logger: moves.Logger}
 	for name, step := range map[string]any{
 		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
 		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause, protocol.ActivityWindow: plans.Window,
@@ -122,7 +124,7 @@ func Register(w sdk.Registry, moves *activities.Moves) {
 		protocol.ActivityWatchSource: moves.WatchSource, protocol.ActivityPromote: moves.Promote,
 		protocol.ActivitySwapClaim: moves.SwapClaim, protocol.ActivitySwapCutover: moves.SwapCutover, protocol.ActivitySwapCommit: moves.SwapCommit,
 		protocol.ActivitySwapAbort: moves.SwapAbort, protocol.ActivitySwapOwners: moves.SwapOwners,
-		protocol.ActivitySupervise: moves.Supervise,
+		protocol.ActivitySupervise: moves.Supervise, protocol.ActivityWatchFleet: balance.WatchFleet, protocol.ActivityMarkBalanced: balance.MarkBalanced,
 	} {
 		w.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: name})
 	}

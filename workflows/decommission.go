@@ -120,7 +120,7 @@ func (d *decommission) shedAndRemove(ctx workflow.Context) (removed bool, err er
 // shed runs one Rebalance that does nothing but drain. Its own end is no failure of this: what it could not move is looked at again.
 func (d *decommission) shed(ctx workflow.Context) error {
 	d.enter(ctx, protocol.PhaseShedding)
-	d.status.Rebalance = "rebalance:" + protocol.DecommissionWorkflowID(d.in.Broker)
+	d.status.Rebalance = protocol.ShedWorkflowID(d.in.Broker)
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: d.status.Rebalance, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
 		WaitForCancellation: true, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, StaticSummary: "give away what " + d.in.Broker + " has"})
 	in := protocol.RebalanceInput{Drain: true, Limits: d.in.Limits, By: d.in.By, Reason: strings.TrimSpace("decommission of " + d.in.Broker + ": " + d.in.Reason)}

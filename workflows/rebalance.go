@@ -119,7 +119,7 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhasePlanning)
 	r.plans++
 	r.stale = false
-	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Swaps: r.swaps,
+	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, CountOnly: r.in.CountOnly, Swaps: r.swaps,
 		Settings: r.in.Settings, By: r.in.By, Reason: r.in.Reason}
 	var plan protocol.PlanSummary
 	if err := r.run(ctx, protocol.ActivityPlan, "look at the fleet and plan", args, &plan); err != nil {

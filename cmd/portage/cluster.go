@@ -18,6 +18,7 @@ type clusterCmd struct {
 	Score        scoreCmd         `cmd:"" help:"Show how loaded each broker is, part by part; 1 is the fleet's average."`
 	Pause        clusterPauseCmd  `cmd:"" help:"Hold every rebalance of the fleet: copies stop, nothing more begins."`
 	Resume       clusterResumeCmd `cmd:"" help:"Let the fleet's rebalances go on."`
+	Autobalance  autobalanceCmd   `cmd:"" help:"Show whether the fleet balances itself, what the last pass did, and when and why the next begins."`
 	Decommission decommissionCmd  `cmd:"" help:"Empty a broker and take it out of the fleet, when every guard allows it."`
 }
 

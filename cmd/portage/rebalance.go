@@ -45,6 +45,8 @@ type rebalanceStartCmd struct {
 	Deadline *time.Time `help:"Start no move after this moment (RFC 3339)."`
 	Reason   string     `help:"Why, for the audit."`
 
+	CountOnly bool `help:"Plan by the number of partitions alone, with the fewest moves."`
+
 	Canary int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
 	Soak   time.Duration `help:"How long to wait after the canary's moves." default:"5m"`
 
@@ -91,7 +93,7 @@ func (c *rebalanceStartCmd) Run(ctx context.Context) error {
 			return c.follow(ctx, fleet, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)})
 		}
 	}
-	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, Limits: c.limits(), Window: window, Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
+	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, CountOnly: c.CountOnly, Limits: c.limits(), Window: window, Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
 	if c.Canary > 0 {
 		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak)}
 	}

@@ -173,6 +173,7 @@ func (w *world) replays(run client.WorkflowRun, name string) {
 	replayer.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	replayer.RegisterWorkflowWithOptions(workflows.Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	replayer.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
+	replayer.RegisterWorkflowWithOptions(workflows.Autobalance, workflow.RegisterOptions{Name: protocol.WorkflowAutobalance})
 	if err := replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), h); err != nil {
 		w.t.Error(err)
 	}

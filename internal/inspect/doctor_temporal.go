@@ -45,6 +45,14 @@ func (d Doctor) examineTemporal(ctx context.Context) []Check {
 	default:
 		c.ok("supervisor", "running")
 	}
+	switch state, _, err := d.workflowState(ask, protocol.AutobalanceWorkflowID(d.TaskQueue), ""); {
+	case err != nil:
+		c.warn("autobalance", "look at Temporal's own health", "%s", oneLine(err))
+	case state != WorkflowRunning:
+		c.warn("autobalance", "start a worker, which starts it", "workflow %s is %s: the fleet does not balance itself, whatever its settings say", protocol.AutobalanceWorkflowID(d.TaskQueue), state)
+	default:
+		c.ok("autobalance", "running; `portage cluster autobalance` says what it does")
+	}
 	return c
 }
 

@@ -18,6 +18,7 @@ const (
 	CodeNeedsApproval          = "needs_approval"
 	CodeDeadline               = "deadline_passed"
 	CodeCanaryFailed           = "canary_failed"
+	CodeRebalanceRunning       = "rebalance_running"
 )
 
 // Explanation is what a stable code says to people. Both texts are one sentence each; Unblock names the very command where
@@ -71,6 +72,7 @@ var Codes = map[string]Explanation{
 	"unknown_plan":           {"The plan is not kept, or not any more.", "Plan anew with `portage rebalance --dry-run`."},
 	"paused":                 {"Rebalances are paused: nothing is copied and no move begins, what was copied is kept.", "`portage cluster resume --reason ...`, or the update resume of the rebalance that was paused by itself."},
 	"outside_window":         {"The rebalance is outside its window: nothing is copied and no move begins, what was copied is kept.", "Nothing: it goes on when its window opens; to move now, cancel the rebalance and start one without a window."},
+	"rebalance_running":      {"A rebalance moves partitions already; the next pass of the autobalance follows it.", "Wait for its end, or look at it with `portage rebalance status`."},
 	"needs_approval":         {"The rebalance moves nothing before its plan is approved.", "Look at the plan and approve it with `portage rebalance --approve HASH`, or with the update approve."},
 	"deadline_passed":        {"The rebalance starts no more moves, because its deadline has passed.", "Start another one with a later deadline."},
 	"canary_failed":          {"The first moves of the rebalance were not as its canary demands, so the rest was not started.", "Look at what the report says of them, mend that, and rebalance again."},

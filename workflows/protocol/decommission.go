@@ -120,3 +120,6 @@ const VerdictSafe = "safe to remove"
 
 // DecommissionWorkflowID is the id under which the command line decommissions a broker.
 func DecommissionWorkflowID(broker string) string { return "decommission:" + broker }
+
+// ShedWorkflowID is the rebalance by which a decommission empties its broker.
+func ShedWorkflowID(broker string) string { return "rebalance:" + DecommissionWorkflowID(broker) }

@@ -15,6 +15,7 @@ const (
 
 	WorkflowRebalance    = "Rebalance"
 	WorkflowDecommission = "Decommission"
+	WorkflowAutobalance  = "Autobalance"
 
 	ActivityClaim   = "Claim"
 	ActivityEnsure  = "Ensure"
@@ -48,6 +49,9 @@ const (
 	ActivityBeginDrain        = "BeginDrain"
 	ActivityCancelDrain       = "CancelDrain"
 	ActivityRemoveBroker      = "RemoveBroker"
+
+	ActivityWatchFleet   = "WatchFleet"
+	ActivityMarkBalanced = "MarkBalanced"
 
 	QueryStatus    = "Status"
 	SignalProgress = "progress"

@@ -21,6 +21,8 @@ type RebalanceInput struct {
 	Undo string `json:"undo,omitempty"`
 	// Drain plans for nothing but emptying draining brokers.
 	Drain bool `json:"drain,omitempty"`
+	// CountOnly plans by the number of partitions alone, exactly and with the fewest moves; draining brokers are emptied too.
+	CountOnly bool `json:"countOnly,omitempty"`
 	// Limits; what is absent is as the planner's settings say.
 	Limits
 	// Settings are the planner's that differ from the defaults; the first plan refuses what is none.
@@ -120,13 +122,13 @@ func ParseRebalanceInput(raw []byte) (RebalanceInput, error) {
 	}
 	faults := in.Limits.Faults()
 	kinds := 0
-	for _, given := range []bool{in.Hash != "", in.Undo != "", in.Drain} {
+	for _, given := range []bool{in.Hash != "", in.Undo != "", in.Drain, in.CountOnly} {
 		if given {
 			kinds++
 		}
 	}
 	if kinds > 1 {
-		faults = append(faults, `"hash", "undo" and "drain" exclude each other`)
+		faults = append(faults, `"hash", "undo", "drain" and "countOnly" exclude each other`)
 	}
 	if in.Hash != "" && len(in.Hash) < 8 {
 		faults = append(faults, `"hash" has fewer than 8 characters`)
@@ -207,6 +209,7 @@ type PlanArgs struct {
 	Undo      string          `json:"undo,omitempty"`
 	Drain     bool            `json:"drain,omitempty"`
 	Swaps     bool            `json:"swaps,omitempty"` // who asks carries out swaps, so they may be planned where the settings allow them
+	CountOnly bool            `json:"countOnly,omitempty"`
 	Settings  json.RawMessage `json:"settings,omitempty"`
 	By        string          `json:"by,omitempty"`
 	Reason    string          `json:"reason,omitempty"`
