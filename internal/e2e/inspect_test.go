@@ -152,7 +152,7 @@ func TestExplainAndDoctorWithSomethingAway(t *testing.T) {
 // Settings are shown and changed from the command line; a wrong one is refused in a sentence and changes nothing.
 func TestSettingsFromTheCommandLine(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2})
+	w := newWorld(t, setup{brokers: 2, alone: true})
 	config := func(args ...string) (string, string, int) {
 		t.Helper()
 		return w.bare(append(append([]string{"config"}, args...), "--dsn", w.DSN())...)

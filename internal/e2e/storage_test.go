@@ -39,7 +39,7 @@ func TestAnAgentWhoseVolumeIsNotMountedCreatesNothing(t *testing.T) {
 // again, and what was on the old disk stays closed.
 func TestABrokerWhoseDiskIsGoneGoesOnWithANewOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{brokers: 2})
+	w := newWorld(t, setup{brokers: 2, alone: true})
 	w.must(w.produce(w.topic, "b1"))
 	replace := func(broker, storage string) (string, int) {
 		return w.run("broker", "replace-storage", broker, "--storage", storage, "--accept-loss", "--watch", "5s", "--dsn", w.DSN())
