@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 )
 
 // Ports are drawn from below the range that systems hand to outgoing connections (32768 and up on
@@ -14,6 +15,12 @@ const (
 	lowestPort  = 20000
 	portsToDraw = 12000
 )
+
+// drawn counts the ports that this process has drawn, from a place of its own on. A port comes again only after all others:
+// what was drawn a moment ago and is not bound yet, or belongs to a service that is down for now, looks free.
+var drawn atomic.Uint64
+
+func init() { drawn.Store(rand.Uint64N(portsToDraw)) }
 
 // FreePort returns a TCP port that was free on 127.0.0.1 a moment ago.
 func FreePort() (int, error) {
@@ -31,7 +38,7 @@ func FreePorts(n int) ([]int, error) {
 		if attempt > 1000+n {
 			return nil, fmt.Errorf("no %d free ports found on 127.0.0.1 between %d and %d: stop what uses them", n, lowestPort, lowestPort+portsToDraw-1)
 		}
-		port := lowestPort + rand.IntN(portsToDraw)
+		port := lowestPort + int(drawn.Add(1)%portsToDraw)
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
