@@ -26,6 +26,8 @@ type Plans struct {
 	Store  *metastore.Store
 	Agents *control.Client
 	Logger *slog.Logger
+
+	parsed parsedPlans
 }
 
 // Plan looks at the fleet, plans, and keeps the plan with what it was made of. The workflow gets a summary.
@@ -57,7 +59,11 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 		return protocol.PlanSummary{}, err
 	}
 	if kept != nil {
-		return summaryOf(kept, settings, wave)
+		plan, err := parsePlan(kept)
+		if err != nil {
+			return protocol.PlanSummary{}, err
+		}
+		return summaryOf(kept.ID, plan, kept.Hash, settings, wave), nil
 	}
 	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, fleetview.KeptSamples); err != nil {
 		return protocol.PlanSummary{}, err
@@ -84,7 +90,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if err := p.Store.SavePlan(ctx, row); err != nil {
 		return protocol.PlanSummary{}, err
 	}
-	return summaryOf(&row, settings, wave)
+	return summaryOf(row.ID, plan, row.Hash, settings, wave), nil
 }
 
 // takePlan keeps the newest plan of a hash once more, as the plan of the rebalance that carries it out: what that has moved is
@@ -198,12 +204,8 @@ func undoOf(s *planner.Snapshot, newestFirst []metastore.Move, swaps bool) *plan
 }
 
 // summaryOf is what a workflow carries of a plan.
-func summaryOf(row *metastore.Plan, settings planner.Settings, wave int) (protocol.PlanSummary, error) {
-	var plan planner.Plan
-	if err := json.Unmarshal(row.Body, &plan); err != nil {
-		return protocol.PlanSummary{}, fmt.Errorf("the kept plan %s can not be read: %w", row.ID, err)
-	}
-	s := protocol.PlanSummary{ID: row.ID, Hash: row.Hash, Actions: len(plan.Actions), Moves: plan.Moves(), Bytes: plan.BytesMoved, Held: plan.Held,
+func summaryOf(id string, plan *planner.Plan, hash string, settings planner.Settings, wave int) protocol.PlanSummary {
+	s := protocol.PlanSummary{ID: id, Hash: hash, Actions: len(plan.Actions), Moves: plan.Moves(), Bytes: plan.BytesMoved, Held: plan.Held,
 		BlockedCount: len(plan.Blocked), Blocked: plan.Blocked[:min(len(plan.Blocked), protocol.MostShown)], Wave: wave,
 		Limits: protocol.PlanLimits{MaxInFlight: min(settings.MaxInFlight, protocol.MostInFlight), TransfersPerBroker: settings.TransfersPerBroker,
 			MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}}
@@ -217,7 +219,7 @@ func summaryOf(row *metastore.Plan, settings planner.Settings, wave int) (protoc
 		}
 		s.Text = append(s.Text, Line(a))
 	}
-	return s, nil
+	return s
 }
 
 // Line says in one line what an action does and why.
@@ -243,20 +245,16 @@ func (p *Plans) ApprovePlan(ctx context.Context, args protocol.ApprovalArgs) err
 // Actions reads a part of a kept plan.
 func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
 	return patientPlan(ctx, p, func(ctx context.Context) ([]protocol.PlannedAction, error) {
-		row, err := p.Store.FindPlan(ctx, args.Plan)
+		actions, known, err := p.actionsOf(ctx, args.Plan)
 		if err != nil {
 			return nil, err
 		}
-		if row == nil {
+		if !known {
 			return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("plan %s is not kept any more; plan anew", args.Plan))
 		}
-		var plan planner.Plan
-		if err := json.Unmarshal(row.Body, &plan); err != nil {
-			return nil, fmt.Errorf("the kept plan %s can not be read: %w", row.ID, err)
-		}
 		all := []protocol.PlannedAction{}
-		for i := args.From; i < min(len(plan.Actions), args.From+args.Most); i++ {
-			a := plan.Actions[i]
+		for i := args.From; i < min(len(actions), args.From+args.Most); i++ {
+			a := actions[i]
 			all = append(all, protocol.PlannedAction{Seq: i, Kind: a.Kind, Legs: a.Legs, Goal: a.Goal, Reason: a.Reason})
 		}
 		return all, nil

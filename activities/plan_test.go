@@ -89,3 +89,36 @@ func TestUndoOfASwapIsASwapBack(t *testing.T) {
 		t.Errorf("without swaps it is %+v", without.Actions)
 	}
 }
+
+// The plan that was not used for longest makes room for another.
+func TestParsedPlansAreBounded(t *testing.T) {
+	var p parsedPlans
+	has := func(want string) {
+		t.Helper()
+		got := ""
+		for _, plan := range p.kept {
+			got += plan.id
+		}
+		if got != want {
+			t.Errorf("there are %q, not %q", got, want)
+		}
+	}
+	add := func(id string, n int) { p.add(parsedPlan{id: id, hash: "h", actions: make([]planner.Action, n)}) }
+	add("a", mostParsed/2)
+	add("b", mostParsed/2)
+	if _, ok := p.find("a", "h"); !ok {
+		t.Error("a is not found")
+	}
+	if _, ok := p.find("a", "other"); ok {
+		t.Error("a is found under another hash")
+	}
+	has("ab")
+	add("a", mostParsed/2)
+	has("ab")
+	add("c", 1)
+	has("ca")
+	add("d", 2*mostParsed)
+	has("d")
+	add("e", 1)
+	has("e")
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -55,6 +56,19 @@ func (s *Store) SavePlan(ctx context.Context, p Plan) error {
 // FindPlan reads a plan with its body, not its snapshot; nil when there is none by that id.
 func (s *Store) FindPlan(ctx context.Context, id string) (*Plan, error) {
 	return s.onePlan(ctx, "SELECT "+planColumns+", body, NULL::bytea AS snapshot FROM plans WHERE id = $1", id)
+}
+
+// PlanHash reads the hash of a plan; "" when there is none by that id.
+func (s *Store) PlanHash(ctx context.Context, id string) (string, error) {
+	hashes, err := s.q.Query(ctx, "SELECT hash FROM plans WHERE id = $1", id)
+	if err != nil {
+		return "", err
+	}
+	hash, err := pgx.CollectOneRow(hashes, pgx.RowTo[string])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return hash, err
 }
 
 // FindPlanByHash reads the newest plan of a hash, or of a beginning of one of at least 8 characters; nil when there is none.

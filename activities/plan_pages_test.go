@@ -1,0 +1,69 @@
+package activities_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"portage/brokeragent/agenttest"
+	"portage/metastore"
+	"portage/planner"
+	"portage/workflows/protocol"
+)
+
+// keepPlan keeps a plan of n actions that do nothing.
+func keepPlan(t *testing.T, f *agenttest.Fleet, id string, n int) {
+	t.Helper()
+	plan := planner.Plan{Actions: make([]planner.Action, n)}
+	for i := range plan.Actions {
+		plan.Actions[i] = planner.Action{Kind: planner.ActionMove, Goal: "DISK", Reason: fmt.Sprintf("%s: b1 has too much, its band ends before partition %d, and b2 comes from little to a little more of at most twice as much", id, i),
+			Legs: []planner.Leg{{Topic: "orders", TopicID: uuid.NewString(), Partition: int32(i), From: "b1", To: "b2", Version: int64(i), Bytes: 1 << 30}}}
+	}
+	plan.Hash = planner.HashOf("fleet", plan.Actions)
+	body, err := json.Marshal(plan)
+	if err == nil {
+		err = f.Store.SavePlan(t.Context(), metastore.Plan{ID: id, Hash: plan.Hash, Actions: n, Body: body})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l *leaver) actions(plan string, from, most int) (page []protocol.PlannedAction, err error) {
+	value, err := l.env.ExecuteActivity(protocol.ActivityActions, protocol.ActionsArgs{Plan: plan, From: from, Most: most})
+	if err == nil {
+		err = value.Get(&page)
+	}
+	return page, err
+}
+
+// A plan is read once however many pages are asked for, and not longer than it is kept.
+func TestAPlanIsReadOnceForAllItsPages(t *testing.T) {
+	f := agenttest.New(t)
+	l := newLeaver(t, f)
+	keepPlan(t, f, "p1", 250)
+	read := func(from, want int) {
+		t.Helper()
+		page, err := l.actions("p1", from, 100)
+		if err != nil || len(page) != want {
+			t.Fatalf("from %d on there are %d actions (%v)", from, len(page), err)
+		}
+		for i, a := range page {
+			if a.Seq != from+i || a.Legs[0].Partition != int32(from+i) || !strings.HasPrefix(a.Reason, "p1:") {
+				t.Errorf("action %d is %+v", from+i, a)
+			}
+		}
+	}
+	read(0, 100)
+	f.Exec("UPDATE plans SET body = '' WHERE id = 'p1'") // nobody reads it any more
+	read(100, 100)
+	read(200, 50)
+	read(250, 0)
+	f.Exec("DELETE FROM plans WHERE id = 'p1'")
+	if _, err := l.actions("p1", 0, 100); err == nil || !strings.Contains(err.Error(), "not kept any more") {
+		t.Errorf("a plan that is not kept any more is answered with %v", err)
+	}
+}
