@@ -200,7 +200,7 @@ func (a *Agent) servePartition(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return control.Errorf(control.CodeNotFound, "%v", err)
 	}
-	return writeJSON(w, p.Status())
+	return writeJSON(w, p.StatusWithLags(time.Now()))
 }
 
 func (a *Agent) freeze(ctx context.Context, req control.FreezeRequest) (control.FreezeAnswer, error) {

@@ -175,7 +175,7 @@ func (r *rebalance) fixed() bool { return r.in.Approve || r.in.Hash != "" || r.i
 // carryOut starts one wave of the plan's actions under the limits and waits for all of them.
 func (r *rebalance) carryOut(ctx workflow.Context) error {
 	r.enter(ctx, protocol.PhaseMoving)
-	r.startedInWave, r.queue = 0, nil
+	r.startedInWave, r.queue, r.watched, r.lags = 0, nil, nil, nil
 	most := r.plan.Wave
 	if r.canaryPending() {
 		most = r.in.Canary.Moves
@@ -184,8 +184,11 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 		if err := r.fill(ctx, most); err != nil {
 			return errors.Join(r.landAll(ctx), err)
 		}
+		if err := r.watchLags(ctx, most); err != nil {
+			return errors.Join(r.landAll(ctx), err)
+		}
 		r.startWhatMay(ctx, most)
-		if len(r.flights) == 0 && (r.startedInWave >= most || len(r.queue) == 0 || r.late() || r.stale) {
+		if len(r.flights) == 0 && (r.startedInWave >= most || !r.mayBegin() || r.late() || r.stale) {
 			break
 		}
 		r.show(ctx)
@@ -286,7 +289,11 @@ func (r *rebalance) soak(ctx workflow.Context) (more bool, err error) {
 	case r.longestWait > longest:
 		r.ended = fmt.Sprintf("%s: writes waited for %s during one of the first moves, more than %s; the rest was not started", protocol.CodeCanaryFailed, r.longestWait, longest)
 	default:
-		return true, nil
+		behind, err := r.fellBehind(ctx)
+		if err != nil || behind == "" {
+			return err == nil, err
+		}
+		r.ended = fmt.Sprintf("%s: %s; the rest was not started", protocol.CodeCanaryFailed, behind)
 	}
 	return false, nil
 }

@@ -57,7 +57,7 @@ func (r *rebalance) startWhatMay(ctx workflow.Context, most int) {
 		return running == 0 || running+len(a.Legs) <= inFlight
 	}
 	for i := 0; i < len(r.queue) && r.startedInWave < most && running < inFlight; {
-		if !may(r.queue[i]) {
+		if !may(r.queue[i]) || (r.watched != nil && !r.watched[r.queue[i].Seq]) {
 			i++
 			continue
 		}

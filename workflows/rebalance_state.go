@@ -42,6 +42,8 @@ type rebalance struct {
 	stale      bool      // the plan is of before the window closed
 	changed    bool
 	canaryOver bool
+	watched    map[int]bool // the canary's actions, when lags are looked at
+	lags       []protocol.PartitionLags
 	swaps      bool // planned and carried out; a rebalance that began before there were any goes on without
 
 	children, startedInWave, plans int

@@ -45,6 +45,9 @@ type rebalancing struct {
 	running  int
 	recorded []protocol.ActionEnd
 	approved []protocol.ApprovalArgs
+
+	lags      [][]protocol.PartitionLags // as they are told one after the other; the last for ever
+	lagsAsked []protocol.LagArgs
 }
 
 func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancing {
@@ -79,6 +82,10 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 			return protocol.WindowState{}, temporal.NewNonRetryableApplicationError(err.Error(), protocol.ErrInvalidInput, nil)
 		}
 		return protocol.WindowState(w.At(a.Now)), nil
+	})
+	register(protocol.ActivityGroupLags, func(_ context.Context, a protocol.LagArgs) ([]protocol.PartitionLags, error) {
+		r.lagsAsked = append(r.lagsAsked, a)
+		return r.lags[min(len(r.lagsAsked), len(r.lags))-1], nil
 	})
 	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
 	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
@@ -477,6 +484,7 @@ func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
 func TestRebalanceRefusesABadInput(t *testing.T) {
 	for _, in := range []any{map[string]any{"dryRunn": true}, map[string]any{"hash": "1234"}, map[string]any{"undo": "x", "hash": "12345678"}, map[string]any{"maxInFlight": -1},
 		map[string]any{"canary": map[string]any{"moves": 0}}, map[string]any{"window": map[string]any{"cron": "0 1 * * *"}},
+		map[string]any{"canary": map[string]any{"moves": 1, "lag": -1}}, map[string]any{"canary": map[string]any{"moves": 21, "lag": 1}},
 		map[string]any{"window": map[string]any{"cron": "0 1 * *", "for": "4h"}}, map[string]any{"window": map[string]any{"cron": "0 1 * * *", "for": "4h", "zone": "Mars/Olympus"}}} {
 		r := newRebalancing(t)
 		r.watched(time.Hour, protocol.Pause{})

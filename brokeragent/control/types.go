@@ -231,6 +231,19 @@ type PartitionStatus struct {
 	Producers       int           `json:"producers"`
 	ProduceSum      int64         `json:"producedBytes"`
 	ConsumedSum     int64         `json:"consumedBytes"`
+	// GroupLags are those of the groups, at most MostGroupLags, the ones that committed last; only in GET /v1/partitions of an open
+	// partition.
+	GroupLags []GroupLag `json:"groupLags,omitempty"`
+}
+
+// MostGroupLags bounds the groups that are told of.
+const MostGroupLags = 100
+
+// GroupLag is how far a group's committed offset is behind what is confirmed of a partition.
+type GroupLag struct {
+	Group   string        `json:"group"`
+	Lag     int64         `json:"lag"`       // records
+	IdleFor time.Duration `json:"idleForNs"` // since its last commit, by the clock of the agent that took that
 }
 
 // FreezeReport is the frozen time of one move: from the first parked request to the moment the partition took writes

@@ -149,6 +149,21 @@ func (p *Partition) Status() control.PartitionStatus {
 	suspended := p.broker.suspension(p.key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.status(suspended)
+}
+
+// StatusWithLags is Status with how far the groups are behind.
+func (p *Partition) StatusWithLags(now time.Time) control.PartitionStatus {
+	suspended := p.broker.suspension(p.key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.status(suspended)
+	s.GroupLags = p.groupLags(now)
+	return s
+}
+
+// status runs under mu.
+func (p *Partition) status(suspended *suspension) control.PartitionStatus {
 	s := control.PartitionStatus{TopicID: p.topicID, Topic: p.topic, Partition: p.partition, State: string(p.state), Reason: p.reason, Since: p.since,
 		Parked: len(p.park), LastFreeze: p.last, ProduceSum: p.producedBytes, ConsumedSum: p.consumedBytes}
 	s.ReasonCode = p.reasonCode

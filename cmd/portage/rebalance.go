@@ -49,6 +49,7 @@ type rebalanceStartCmd struct {
 
 	Canary int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
 	Soak   time.Duration `help:"How long to wait after the canary's moves." default:"5m"`
+	Lag    *int64        `help:"How many records further behind a consumer group may be after the canary's soak than before its moves; not looked at when not given." placeholder:"N" name:"canary-lag"`
 
 	Window     string        `help:"Move only while this window is open: when it opens, as a cron expression (\"0 1 * * *\"). Needs --window-for." placeholder:"CRON"`
 	WindowFor  time.Duration `help:"How long the window stays open, by the clock on the wall of its zone: 1m to 168h." placeholder:"4h"`
@@ -76,6 +77,9 @@ func (c *rebalanceStartCmd) window() (*protocol.Window, error) {
 
 // Run starts the fleet's rebalance, or approves the one that waits for it.
 func (c *rebalanceStartCmd) Run(ctx context.Context) error {
+	if c.Lag != nil && c.Canary == 0 {
+		return &exitError{exitUsage, errors.New("--canary-lag is a check of the canary; say with --canary how many moves that has")}
+	}
 	window, err := c.window()
 	if err != nil {
 		return err
@@ -95,7 +99,7 @@ func (c *rebalanceStartCmd) Run(ctx context.Context) error {
 	}
 	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, CountOnly: c.CountOnly, Limits: c.limits(), Window: window, Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
 	if c.Canary > 0 {
-		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak)}
+		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak), Lag: c.Lag}
 	}
 	started, err := fleet.StartRebalance(ctx, in, operate.Repeat{})
 	if err != nil {
@@ -237,6 +241,9 @@ func (c *rebalanceStatusCmd) Run(ctx context.Context) error {
 	}
 	if s.Blocked != "" {
 		fmt.Printf("blocked (%s): %s\n%s\n", s.Blocked, s.BlockedReason, s.Unblock)
+	}
+	if s.Window != nil && s.Window.Open {
+		fmt.Println("its window closes at", s.Window.Until.Format(time.RFC3339))
 	}
 	if s.Late != "" {
 		fmt.Println("late:", s.Late)

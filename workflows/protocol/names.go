@@ -44,6 +44,7 @@ const (
 	ActivityRecordActions = "RecordActions"
 	ActivityWatchPause    = "WatchPause"
 	ActivityWindow        = "Window"
+	ActivityGroupLags     = "GroupLags"
 
 	ActivityCheckDecommission = "CheckDecommission"
 	ActivityBeginDrain        = "BeginDrain"

@@ -73,6 +73,9 @@ type Canary struct {
 	Soak  Duration `json:"soak"`  // how long it is waited before the rest
 	// LongestWait is how long a write may have waited for any of these moves; 5 s when 0.
 	LongestWait Duration `json:"longestWait,omitempty"`
+	// Lag is how many records further behind a group may be on any of the moved partitions, after the soak, than it was before
+	// the moves; absent: not looked at.
+	Lag *int64 `json:"lag,omitempty"`
 }
 
 // Window is a recurring time in which a rebalance moves. Both edges are what the clock on the wall of its zone shows.
@@ -108,6 +111,39 @@ type WindowState struct {
 	Then  time.Time `json:"then"`  // when it is as now again
 }
 
+// MostLagMoves bounds the moves of a canary that looks at lags: what groups lag stands in the workflow's history.
+const MostLagMoves = 20
+
+// LagArgs is the input of the GroupLags activity.
+type LagArgs struct {
+	Partitions []LagOf `json:"partitions"`
+	// LiveWithin: only groups count that have committed within it, or have nothing left to read; 0: all.
+	LiveWithin Duration `json:"liveWithin,omitempty"`
+}
+
+// LagOf names a partition whose groups' lags are asked for.
+type LagOf struct {
+	Topic     string `json:"topic"`
+	TopicID   string `json:"topicId,omitempty"`
+	Partition int32  `json:"partition"`
+}
+
+// String is the partition as people write it: "orders/3".
+func (p LagOf) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.Partition) }
+
+// PartitionLags are the lags of one partition's groups, by name. Gone: there is no such partition any more.
+type PartitionLags struct {
+	LagOf
+	Gone   bool       `json:"gone,omitempty"`
+	Groups []GroupLag `json:"groups,omitempty"`
+}
+
+// GroupLag is how many records a group is behind.
+type GroupLag struct {
+	Group string `json:"group"`
+	Lag   int64  `json:"lag"`
+}
+
 // LongestWaitDefault is the longest wait of a write that a canary accepts.
 const LongestWaitDefault = 5 * time.Second
 
@@ -135,6 +171,9 @@ func ParseRebalanceInput(raw []byte) (RebalanceInput, error) {
 	}
 	if in.Canary != nil && (in.Canary.Moves < 1 || in.Canary.Soak < 0) {
 		faults = append(faults, `"canary" needs "moves" of at least 1 and a "soak" that is not negative`)
+	}
+	if c := in.Canary; c != nil && c.Lag != nil && (*c.Lag < 0 || c.Moves > MostLagMoves) {
+		faults = append(faults, fmt.Sprintf(`"canary" looks at a "lag" that is not negative, of at most %d "moves"`, MostLagMoves))
 	}
 	if w := in.Window; w != nil && (w.Cron == "" || w.For == 0) {
 		faults = append(faults, `"window" needs "cron", when it opens, and "for", how long: {"cron":"0 1 * * *","for":"4h","zone":"Europe/Berlin"}`)
