@@ -17,7 +17,7 @@ import (
 // recordedPaths are the ways a move and a swap can go, the Supervisor's, and those of a fleet, of which at least one recording is kept.
 var recordedPaths = []string{"done", "refused", "rolled-back", "cancelled", "cancelled-too-late", "started-over", "blocked", "promoted", "abandoned", "supervisor",
 	"swap-done", "swap-refused", "swap-cancelled", "swap-started-over", "swap-abandoned",
-	"rebalance", "decommission"}
+	"rebalance", "rebalance-swap", "decommission"}
 
 func recordings(t *testing.T) []string {
 	t.Helper()

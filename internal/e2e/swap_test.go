@@ -321,11 +321,13 @@ func TestARebalanceSwapsAndItsUndoSwapsBack(t *testing.T) {
 	w.must(err)
 	w.must(w.Store.SavePlan(w.ctx, metastore.Plan{ID: w.topic, Hash: plan.Hash, Actions: 1, Body: body}))
 
-	done := w.rebalance("--approve", plan.Hash)
+	// In a window that is always open, and with a canary that looks at its consumers.
+	done := w.rebalance("--approve", plan.Hash, "--window", "* * * * *", "--window-for", "1h", "--canary", "1", "--soak", "0s", "--canary-lag", "1000000")
 	if done.Counts.Moved != 2 {
 		t.Fatalf("the rebalance ended as %+v", done)
 	}
 	w.bothAt("b2", "b1")
+	w.replays(w.Client.GetWorkflow(w.ctx, protocol.RebalanceWorkflowID(w.TaskQueue()), done.ID), "rebalance-swap")
 	if undone := w.rebalance("--undo", done.ID); undone.Counts.Moved != 2 || undone.Actions != 1 || undone.Counts.Bytes >= 4<<20 {
 		t.Errorf("undone was %+v", undone)
 	}
