@@ -20,6 +20,7 @@ import (
 
 	"portage/activities"
 	"portage/brokeragent/control"
+	"portage/internal/operate"
 	"portage/metastore"
 	"portage/workflows"
 	"portage/workflows/protocol"
@@ -32,9 +33,12 @@ type Config struct {
 	ControllerID  string // shared by all workers of a deployment; the holder of the controller epoch
 	Token         string
 	MetricsListen string // empty: none
-	Store         *metastore.Store
-	Temporal      client.Client
-	Logger        *slog.Logger
+	HTTPListen    string // of the HTTP API; empty: none
+	// Listening hears where a listener came up, "metrics" or "http"; nil: nobody does. Ports may be 0.
+	Listening func(what, address string)
+	Store     *metastore.Store
+	Temporal  client.Client
+	Logger    *slog.Logger
 	// SuperviseEvery is the pause between two passes of the fleet's Supervisor when this worker is the one to start it.
 	SuperviseEvery time.Duration
 }
@@ -56,6 +60,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer stopMetrics()
+	stopAPI, err := serveAPI(cfg)
+	if err != nil {
+		return err
+	}
+	defer stopAPI()
 	fatal := make(chan error, 1)
 	w := sdk.New(cfg.Temporal, cfg.TaskQueue, sdk.Options{
 		WorkerStopTimeout:                  stopFor,
@@ -84,6 +93,11 @@ func Run(ctx context.Context, cfg Config) error {
 	case err := <-fatal:
 		return fmt.Errorf("the worker stopped: %w", err)
 	}
+}
+
+// fleet is what the HTTP API gives orders to.
+func (cfg Config) fleet() *operate.Fleet {
+	return &operate.Fleet{Temporal: cfg.Temporal, Namespace: cfg.Namespace, TaskQueue: cfg.TaskQueue, Store: cfg.Store, Agents: control.NewClient(cfg.Token)}
 }
 
 // holdController takes the controller epoch, waiting for the metastore as long as it takes. The reply is lost: asked again,
@@ -155,6 +169,9 @@ func serveMetrics(cfg Config) (stop func(), err error) {
 	listener, err := net.Listen("tcp", cfg.MetricsListen)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-listen %s: %w", cfg.MetricsListen, err)
+	}
+	if cfg.Listening != nil {
+		cfg.Listening("metrics", listener.Addr().String())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -12,6 +12,7 @@ import (
 type workerCmd struct {
 	ControllerID   string        `help:"Name of this deployment; all its workers share it." default:"portage"`
 	MetricsListen  string        `help:"Where /metrics, /healthz and /readyz are served; empty is nowhere."`
+	HTTPListen     string        `help:"Where the HTTP API is served, to who has the token; empty is nowhere." name:"http-listen"`
 	SuperviseEvery time.Duration `help:"How often the Supervisor looks for claims whose workflow is gone." default:"10s"`
 	storeFlags
 	tokenFlags
@@ -35,7 +36,7 @@ func (c *workerCmd) Run(ctx context.Context, all *cli) error {
 		return unreachable(err)
 	}
 	defer temporal.Close()
-	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen,
+	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen, HTTPListen: c.HTTPListen,
 		Store: store, Temporal: temporal, Logger: logger, SuperviseEvery: c.SuperviseEvery})
 }
 

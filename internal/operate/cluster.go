@@ -6,6 +6,7 @@ import (
 	"portage/internal/fleetview"
 	"portage/metastore"
 	"portage/planner"
+	"portage/workflows/protocol"
 )
 
 // Member is one broker of the fleet with what it owns.
@@ -91,4 +92,15 @@ func (f *Fleet) SetPaused(ctx context.Context, paused bool, by, reason string) e
 	}
 	_, err := f.Store.SetSetting(ctx, metastore.SettingPaused, value, by, reason)
 	return ofStore(err)
+}
+
+// Record puts an order into the audit, with who gave it and why, before it is carried out.
+func (f *Fleet) Record(ctx context.Context, o metastore.Order) error {
+	return ofStore(f.Store.RecordOrder(ctx, o))
+}
+
+// Paused says whether the fleet's rebalances are held, by whom and why.
+func (f *Fleet) Paused(ctx context.Context) (protocol.Pause, error) {
+	p, err := f.Store.Paused(ctx)
+	return protocol.Pause(p), ofStore(err)
 }

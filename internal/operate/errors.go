@@ -79,6 +79,11 @@ func ofTemporal(err error) error {
 	if err == nil {
 		return nil
 	}
+	var nobody *serviceerror.FailedPrecondition // "no poller seen for task queue recently"
+	var early *serviceerror.WorkflowNotReady
+	if errors.As(err, &nobody) || errors.As(err, &early) {
+		return because(err, Unreachable, CodeNoWorker, "no worker answers: %v; start one with `portage worker`", err)
+	}
 	return because(err, Unreachable, CodeTemporalDown, "Temporal does not answer, so nothing is known of it: %v; ask again once `portage doctor` finds it well", err)
 }
 

@@ -19,6 +19,28 @@ func (f *Fleet) StartRebalance(ctx context.Context, in protocol.RebalanceInput, 
 		busy: "workflow \"" + id + "\" is running already; wait for it, or cancel it"})
 }
 
+// RebalanceBegun waits until the first plan of a rebalance is made, or it has ended: a hash or an id that is not known is refused by
+// then. A context that ends first ends only the waiting.
+func (f *Fleet) RebalanceBegun(ctx context.Context, s Started) (protocol.RebalanceStatus, error) {
+	for {
+		status, err := f.StatusOf(ctx, s)
+		if err == nil && status.Phase != "" && (status.Phase != protocol.PhasePlanning || status.Plan != nil) {
+			return status, nil
+		}
+		running, err := f.running(ctx, s.WorkflowID, s.RunID)
+		if err != nil {
+			return status, err
+		}
+		if !running {
+			_, err := f.RebalanceResult(ctx, s)
+			return status, err
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return status, err
+		}
+	}
+}
+
 // Planned waits for a dry run and gives its plan, which is kept under its hash.
 func (f *Fleet) Planned(ctx context.Context, s Started) (*protocol.PlanSummary, error) {
 	if _, err := f.RebalanceResult(ctx, s); err != nil {

@@ -232,6 +232,8 @@ type Tune struct {
 	Limit *ByteSize `json:"limit,omitempty"` // the pace of the copy; 0 lifts it
 	Force *bool     `json:"force,omitempty"` // accept an expected freeze above the limit
 	By    string    `json:"by,omitempty"`
+	// Reason is why; it stands in the workflow's history.
+	Reason string `json:"reason,omitempty"`
 }
 
 // PaceArgs is the input of the Pace activity.

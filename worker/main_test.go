@@ -1,0 +1,9 @@
+package worker
+
+import (
+	"testing"
+
+	"portage/brokeragent/agenttest"
+)
+
+func TestMain(m *testing.M) { agenttest.Main(m) }
