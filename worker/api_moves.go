@@ -32,8 +32,8 @@ func parseMove(raw []byte) (protocol.MoveInput, error) {
 
 func parseSwap(raw []byte) (protocol.SwapInput, error) {
 	in, err := protocol.ParseSwapInput(raw)
-	if err == nil && in.Earlier != nil {
-		err = badRequest(`"earlier" is not for callers`)
+	if err == nil && (in.Earlier != nil || in.Plan != "" || in.PlanSeq != 0) {
+		err = badRequest(`"earlier", "plan" and "planSeq" are not for callers`)
 	}
 	return in, err
 }

@@ -102,5 +102,5 @@ func (f *Fleet) Record(ctx context.Context, o metastore.Order) error {
 // Paused says whether the fleet's rebalances are held, by whom and why.
 func (f *Fleet) Paused(ctx context.Context) (protocol.Pause, error) {
 	p, err := f.Store.Paused(ctx)
-	return protocol.Pause(p), ofStore(err)
+	return protocol.Pause{Paused: p.Paused, By: p.By, Reason: p.Reason}, ofStore(err)
 }
