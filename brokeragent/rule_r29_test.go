@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,6 +172,31 @@ func TestR29EachGateOfTheSweepKeepsTheCopyAlone(t *testing.T) {
 				t.Errorf("%+v, %d files left; want it kept because %q", answer, left, gate.says)
 			}
 		})
+	}
+}
+
+// An agent dies while it deletes a copy: what is left of it is no copy any more, and goes with the next sweep.
+func TestR29WhatIsLeftOfADeletedCopyGoesWithTheNextSweep(t *testing.T) {
+	f, b1, b2, orders := agenttest.Pair(t)
+	b1.Write(orders, 0, "one")
+	f.Move(orders, 0, b2)
+	agenttest.Eventually(t, "the former copy is judged", func() bool { all := keptBy(t, f, b1); return len(all) == 1 && all[0].Judged })
+	trash := filepath.Join(b1.Data, "trash")
+	id := keptBy(t, f, b1)[0].ID
+	b1.Stop()
+	if err := os.Rename(filepath.Join(trash, id), filepath.Join(trash, ".going-"+id)); err != nil {
+		t.Fatal(err)
+	}
+	b1.Boot()
+	b1.WaitReady()
+	if all := keptBy(t, f, b1); len(all) != 0 {
+		t.Errorf("kept are %+v", all)
+	}
+	if answer := f.Claim(orders, 0, b1).Ensure(); answer.Adopted {
+		t.Error("it was taken over")
+	}
+	if answer := agenttest.Must(f.Peers.PurgeTrash(t.Context(), b1.URL()))(t); answer.Deleted != 0 || agenttest.Files(trash) != 0 {
+		t.Errorf("%+v, %d files are left", answer, agenttest.Files(trash))
 	}
 }
 

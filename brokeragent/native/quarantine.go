@@ -242,7 +242,7 @@ func (t *Trash) purge(root, id string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := os.RemoveAll(r.Dir); err != nil {
+	if err := discard(r.Dir); err != nil {
 		return control.Errorf(control.CodeStorage, "the copy could not be deleted: %v", err)
 	}
 	t.broker.logger.Warn("a copy was purged by an operator", "partition", fmt.Sprintf("%s/%d", r.Topic, r.Partition), "from", value(r.Divergence), "end", r.End)

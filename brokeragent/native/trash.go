@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,6 +117,9 @@ func list(root string) ([]Retained, error) {
 	}
 	var all []Retained
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), going) {
+			continue
+		}
 		dir := filepath.Join(root, e.Name())
 		r := Retained{Dir: dir}
 		if err := durable.ReadJSON(filepath.Join(dir, retainedFile), &r); err != nil {
@@ -179,8 +183,47 @@ func (t *Trash) Drop(moveID string) error {
 	defer t.mu.Unlock()
 	for _, r := range all {
 		if r.MoveID == moveID {
-			if err := os.RemoveAll(r.Dir); err != nil {
+			if err := discard(r.Dir); err != nil {
 				return err
+			}
+		}
+	}
+	return nil
+}
+
+// going begins the name of a copy whose deletion was decided and has begun.
+const going = ".going-"
+
+// discard deletes a copy that may go. This process dies in it: the copy is whole under its own name, or has a name by which
+// nobody lists, adopts or exports what is left of it, and the next sweep deletes that.
+func discard(dir string) error {
+	gone := filepath.Join(filepath.Dir(dir), going+filepath.Base(dir))
+	if err := os.RemoveAll(gone); err != nil { // what another of this name left
+		return err
+	}
+	if err := durable.Rename(dir, gone); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // taken or deleted meanwhile
+		}
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// discardRest deletes what a process left that died in discard.
+func (t *Trash) discardRest() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, root := range []string{t.root, t.quarantine} {
+		entries, err := os.ReadDir(root)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), going) {
+				if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -193,10 +236,12 @@ func (t *Trash) Bytes() int64 { return sizeOf(t.root) }
 // Sweep deletes former copies older than age whose owners prove that they hold at least as much (R29): a fresh read of
 // the row and the owner's own answer, open, at a later epoch, with an end at least as high. Any doubt keeps the copy.
 //
-// This process dies anywhere in it: the copy is whole, or half deleted and of use to nobody: no byte of it is trusted
-// without a comparison with the source. The next sweep deletes what is left of it.
+// This process dies anywhere in it: see discard.
 func (t *Trash) Sweep(ctx context.Context, age time.Duration) (control.PurgeAnswer, error) {
 	var answer control.PurgeAnswer
+	if err := t.discardRest(); err != nil {
+		return answer, err
+	}
 	all, err := t.List()
 	if err != nil {
 		return answer, err
@@ -298,5 +343,5 @@ func (t *Trash) sweep(r Retained) (bool, error) {
 	case now.Hold:
 		return false, nil
 	}
-	return true, os.RemoveAll(r.Dir)
+	return true, discard(r.Dir)
 }
