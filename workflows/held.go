@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -27,7 +28,10 @@ func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protoco
 }
 
 // adjusted takes whether it is held, and lets the copies that are under way be told their pace.
-func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func() error) {
+//
+// A destination that does not answer is not copying. It learns another pace from the next order, but that it is held it is told until
+// it has answered: its copy would go on at the old pace once it is back. One that was told knows it also after a restart.
+func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func(within time.Duration) error) {
 	if a.Held != nil {
 		s.held = nil
 		if a.Held.Paused {
@@ -42,9 +46,19 @@ func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func() er
 	} else if holds(s.status.Blocked) {
 		s.blockedNow(ctx, "", "")
 	}
-	// A destination that does not answer is not copying, and learns the pace once it does, for the step is repeated.
-	if err := tell(); err != nil {
+	within := tunedWithin
+	if s.held != nil {
+		within = heldWithin
+	}
+	for {
+		err := tell(within)
+		if err == nil {
+			return
+		}
 		workflow.GetLogger(ctx).Warn("a copy was not told its new pace", "error", err)
+		if s.held == nil || s.status.Phase != protocol.PhaseCopy || ctx.Err() != nil || workflow.GetVersion(ctx, "tell-a-hold-until-it-is-known", workflow.DefaultVersion, 1) < 1 {
+			return
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -91,6 +92,40 @@ func TestMoveThatWasHeldCopiesOnceMoreBeforeItsCutover(t *testing.T) {
 	}
 	if copies != 2 || w.done[protocol.ActivityCutover] != 1 {
 		t.Errorf("it was copied %d times and cut over %d times", copies, w.done[protocol.ActivityCutover])
+	}
+}
+
+// A destination that does not answer when its move is held is told once it does, however long that takes: its copy does not go on at
+// the old pace.
+func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
+	w := newWorld(t)
+	var paces []protocol.ByteSize
+	backAt := w.env.Now().Add(5 * time.Hour)
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+		if w.env.Now().Before(backAt) {
+			return errors.New("b2 does not answer")
+		}
+		paces = append(paces, a.Limit)
+		return nil
+	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+	adjust := func(after time.Duration, paused bool) {
+		w.env.RegisterDelayedCallback(func() {
+			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
+		}, after)
+	}
+	adjust(time.Hour, true)
+	w.env.RegisterDelayedCallback(func() {
+		if !slices.Equal(paces, []protocol.ByteSize{heldPace}) {
+			t.Errorf("a quarter of an hour after it is back it was told %v", paces)
+		}
+	}, 5*time.Hour+15*time.Minute)
+	adjust(6*time.Hour, false)
+	if _, err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(paces, []protocol.ByteSize{heldPace, 0}) {
+		t.Errorf("it was told %v", paces)
 	}
 }
 

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -52,7 +53,7 @@ func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !m.claimed {
 		return m.status, nil
 	}
-	return m.status, setPace(ctx, m.claim, m.pace(m.in.Limit)).Get(ctx, nil)
+	return m.status, setPace(ctx, m.claim, m.pace(m.in.Limit), tunedWithin).Get(ctx, nil)
 }
 
 // adjust takes what the rebalance that started the move changes of it.
@@ -60,7 +61,9 @@ func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) {
 	if a.Limit != nil {
 		m.in.Limit = *a.Limit
 	}
-	m.adjusted(ctx, a, func() error { return setPace(ctx, m.claim, m.pace(m.in.Limit)).Get(ctx, nil) })
+	m.adjusted(ctx, a, func(within time.Duration) error {
+		return setPace(ctx, m.claim, m.pace(m.in.Limit), within).Get(ctx, nil)
+	})
 }
 
 func (m *move) progress(ctx workflow.Context, p protocol.Progress) {

@@ -77,10 +77,17 @@ func (s *stage) tunable(_ workflow.Context, t protocol.Tune) error {
 	return nil
 }
 
-// setPace tells a running copy its new pace.
-func setPace(ctx workflow.Context, claim protocol.Claim, limit protocol.ByteSize) workflow.Future {
-	quick := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, ScheduleToCloseTimeout: time.Minute,
-		Summary: fmt.Sprintf("%s copies at %s", claim.To, pace(limit))})
+const (
+	// tunedWithin is how long a destination may take to learn its pace; one that does not answer is not copying.
+	tunedWithin = time.Minute
+	// heldWithin is how long one attempt lasts to let it learn that it is held.
+	heldWithin = 10 * time.Minute
+)
+
+// setPace tells a running copy its new pace; within is how long that is tried.
+func setPace(ctx workflow.Context, claim protocol.Claim, limit protocol.ByteSize, within time.Duration) workflow.Future {
+	quick := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, ScheduleToCloseTimeout: within,
+		Summary: fmt.Sprintf("%s copies at %s", claim.To, pace(limit)), RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 5 * time.Second}})
 	return workflow.ExecuteActivity(quick, protocol.ActivityPace, protocol.PaceArgs{Claim: claim, Limit: limit})
 }
 

@@ -3,6 +3,7 @@ package workflows
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -113,13 +114,13 @@ func (s *swap) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !s.claimed {
 		return s.status, nil
 	}
-	return s.status, s.setPaces(ctx)
+	return s.status, s.setPaces(ctx, tunedWithin)
 }
 
 // setPaces tells both copies what they may take now.
-func (s *swap) setPaces(ctx workflow.Context) error {
+func (s *swap) setPaces(ctx workflow.Context, within time.Duration) error {
 	pace := s.pace(s.in.Limit)
-	told := []workflow.Future{setPace(ctx, s.claims[0], pace), setPace(ctx, s.claims[1], pace)}
+	told := []workflow.Future{setPace(ctx, s.claims[0], pace, within), setPace(ctx, s.claims[1], pace, within)}
 	err := told[0].Get(ctx, nil)
 	if other := told[1].Get(ctx, nil); err == nil {
 		err = other
@@ -132,7 +133,7 @@ func (s *swap) adjust(ctx workflow.Context, a protocol.Adjust) {
 	if a.Limit != nil {
 		s.in.Limit = *a.Limit
 	}
-	s.adjusted(ctx, a, func() error { return s.setPaces(ctx) })
+	s.adjusted(ctx, a, func(within time.Duration) error { return s.setPaces(ctx, within) })
 }
 
 func (s *swap) step(i int) protocol.StepArgs {
