@@ -3,6 +3,7 @@ package activities_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,5 +66,35 @@ func TestAPlanIsReadOnceForAllItsPages(t *testing.T) {
 	f.Exec("DELETE FROM plans WHERE id = 'p1'")
 	if _, err := l.actions("p1", 0, 100); err == nil || !strings.Contains(err.Error(), "not kept any more") {
 		t.Errorf("a plan that is not kept any more is answered with %v", err)
+	}
+}
+
+// Both partitions of a swap cool down, and both brokers; a swap that moved nothing cools nothing.
+func TestASwapCoolsBothPartitionsAndBothBrokers(t *testing.T) {
+	f := agenttest.New(t)
+	l := newLeaver(t, f)
+	keepPlan(t, f, "p1", 2)
+	topic, other := uuid.New(), uuid.New()
+	end := func(seq int, state string, from string) protocol.ActionEnd {
+		return protocol.ActionEnd{Seq: seq, Topic: "orders", TopicID: topic.String(), Partition: int32(seq), From: from, To: "b2", State: state,
+			With: &protocol.EndedWith{Topic: "payments", TopicID: other.String(), Partition: 7}}
+	}
+	args := protocol.RecordArgs{Plan: "p1", Cool: true, Ends: []protocol.ActionEnd{end(0, protocol.ActionMoved, "b1"), end(1, protocol.ActionHeld, "b3")}}
+	if _, err := l.env.ExecuteActivity(protocol.ActivityRecordActions, args); err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := f.Store.ReadFleet(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cooling []string
+	for _, c := range fleet.Cooldowns {
+		cooling = append(cooling, c.Subject)
+	}
+	want := []string{metastore.PartitionSubject(topic, 0), metastore.PartitionSubject(other, 7), metastore.BrokerSubject("b1"), metastore.BrokerSubject("b2")}
+	slices.Sort(cooling)
+	slices.Sort(want)
+	if !slices.Equal(cooling, want) {
+		t.Errorf("cooling are %q, not %q", cooling, want)
 	}
 }
