@@ -25,7 +25,7 @@ const moveColumns = `id, kind, topic_id, topic, partition, from_broker, to_broke
 	on_source_loss, promote_after_ms, promoted, evidence, swap`
 
 const brokerColumns = `id, node_id, control_url, client_host, client_port, rack, storage_instance, process_instance, draining, removed,
-	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes, promote_fence_ms, promote_fence_process, quarantined_copies`
+	heartbeat, heartbeat_at, disk_total_bytes, disk_free_bytes, promote_fence_ms, promote_fence_process, quarantined_copies, capacity`
 
 // guarded runs one guarded write. The body returns a *Refused to roll back with a refusal; any other error, any failure to
 // commit, and a commit that Postgres warns of, is *Unknown: its repeat takes the row lock again and waits for the standby.

@@ -56,6 +56,8 @@ type Broker struct {
 	PromoteFenceProcess *uuid.UUID `db:"promote_fence_process" json:"promoteFenceProcess,omitempty"`
 	// QuarantinedCopies hold records that exist nowhere else, as the broker last reported (R29, R30).
 	QuarantinedCopies int32 `db:"quarantined_copies" json:"quarantinedCopies,omitempty"`
+	// Capacity is what a person set of it for the planner.
+	Capacity Capacity `db:"capacity" json:"capacity,omitzero"`
 }
 
 // Fence is how long after its last successful primary read the broker's present process goes on acknowledging writes of a

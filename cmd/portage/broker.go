@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"portage/internal/units"
 	"portage/metastore"
+	"portage/workflows/protocol"
 )
 
 type brokerCmd struct {
 	Drain          drainCmd          `cmd:"" help:"Let a broker take no more partitions, or take that back."`
+	Set            setCmd            `cmd:"" help:"Say how much of its disk a broker may use, what its network carries, and how its share weighs."`
 	Remove         removeCmd         `cmd:"" help:"Take an empty, draining broker out of the fleet for good."`
 	ReplaceStorage replaceStorageCmd `cmd:"" help:"Let a broker id go on with another data folder, because the old one is gone for good."`
 }
@@ -33,6 +37,64 @@ func (c *drainCmd) Run(ctx context.Context) error {
 		}
 		return fmt.Sprintf("broker %s takes no more partitions and serves what it has; move that away, then `portage broker remove %s`", c.Broker, c.Broker), err
 	})
+}
+
+type setCmd struct {
+	Broker string             `arg:"" help:"The broker id."`
+	Disk   *protocol.ByteSize `help:"How much of its disk it may use, as 2TiB; 0 takes back what was set." placeholder:"SIZE"`
+	Net    *string            `help:"What its network carries in one direction, as 1Gbit or 100MiB a second; 0 takes back what was set." placeholder:"RATE"`
+	Weight *float64           `help:"Its share of everything, 1 being that of a broker that has none set; 0 takes back what was set."`
+	Reason string             `help:"Why, for the audit." required:""`
+	storeFlags
+	outputFlags
+}
+
+// Run sets what is named and says what is in force.
+func (c *setCmd) Run(ctx context.Context) error {
+	change := metastore.CapacityChange{Broker: c.Broker, Weight: c.Weight, By: whoami(), Reason: c.Reason}
+	if c.Disk != nil {
+		bytes := int64(*c.Disk)
+		change.DiskBytes = &bytes
+	}
+	if c.Net != nil {
+		rate, err := units.ParseRate(*c.Net)
+		if err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--net: %w", err)}
+		}
+		bytes := int64(rate)
+		change.NetBytesPerSec = &bytes
+	}
+	store, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	set, err := store.SetCapacity(ctx, change)
+	switch {
+	case metastore.IsUnknown(err):
+		return unreachable(err)
+	case err != nil:
+		return err
+	case c.JSON:
+		return printJSON(set)
+	}
+	fmt.Printf("of broker %s is set now: %s; plans made from now on take it into account\n", c.Broker, dash(capacityText(set)))
+	return nil
+}
+
+// capacityText is what is set of a broker; empty when nothing is.
+func capacityText(c metastore.Capacity) string {
+	var set []string
+	if c.DiskBytes > 0 {
+		set = append(set, "disk "+protocol.ByteSize(c.DiskBytes).String())
+	}
+	if c.NetBytesPerSec > 0 {
+		set = append(set, "network "+protocol.ByteSize(c.NetBytesPerSec).String()+"/s")
+	}
+	if c.Weight > 0 {
+		set = append(set, fmt.Sprintf("weight %g", c.Weight))
+	}
+	return strings.Join(set, ", ")
 }
 
 type removeCmd struct {

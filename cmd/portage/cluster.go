@@ -54,14 +54,14 @@ func (c *membersCmd) Run(ctx context.Context) error {
 		return printJSON(members)
 	}
 	w := table()
-	fmt.Fprintln(w, "BROKER\tNODE\tCLIENTS\tRACK\tOWNED\tOUT\tIN\tFREE\tOF\tSTATE\tLAST HEARTBEAT")
+	fmt.Fprintln(w, "BROKER\tNODE\tCLIENTS\tRACK\tOWNED\tOUT\tIN\tFREE\tOF\tSTATE\tSET\tLAST HEARTBEAT")
 	for _, m := range members {
 		state := "in service"
 		if m.Draining {
 			state = "draining"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s:%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s ago\n", m.ID, m.NodeID, m.ClientHost, m.ClientPort, m.Rack, m.Owned, m.Outbound, m.Inbound,
-			protocol.ByteSize(m.DiskFreeBytes), protocol.ByteSize(m.DiskTotalBytes), state, time.Since(m.HeartbeatAt).Round(time.Second))
+		fmt.Fprintf(w, "%s\t%d\t%s:%d\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s ago\n", m.ID, m.NodeID, m.ClientHost, m.ClientPort, m.Rack, m.Owned, m.Outbound, m.Inbound,
+			protocol.ByteSize(m.DiskFreeBytes), protocol.ByteSize(m.DiskTotalBytes), state, dash(capacityText(m.Capacity)), time.Since(m.HeartbeatAt).Round(time.Second))
 	}
 	return w.Flush()
 }
