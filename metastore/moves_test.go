@@ -71,6 +71,17 @@ func TestClaimMoveRefusesWhatIsKnownToBeWrong(t *testing.T) {
 	}
 }
 
+// The metastore went back in time: the claim's own move is there, and the row does not name it.
+func TestARepeatedClaimWhoseRowWasTakenBackIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.claim("m1", "b2")
+	f.exec("UPDATE assignments SET move_id = NULL, target = NULL, target_storage = NULL WHERE partition = 0")
+	f.refused(metastore.CodeRowMoved, func() error {
+		_, _, err := f.ClaimMove(t.Context(), f.claimRequest("m1", "b2"))
+		return err
+	})
+}
+
 func TestOneOfManyConcurrentClaimsWins(t *testing.T) {
 	f := newFixture(t)
 	const claims = 12

@@ -139,13 +139,15 @@ func TestR30GuardsOfADrainRefuseAtOnce(t *testing.T) {
 	begin := func(broker string, least int) error {
 		return f.BeginDrain(t.Context(), metastore.DrainRequest{Broker: broker, MinBrokers: least, RoomMargin: 0.1, By: "test"})
 	}
+	f.register("b5", 5)
+	f.exec("UPDATE brokers SET removed = true, draining = true WHERE id = 'b5'")
 	f.exec("UPDATE brokers SET disk_total_bytes = 1000, disk_free_bytes = 30")
 	f.exec("INSERT INTO load_reports (broker, topic_id, partition, process_instance, disk_bytes, produced_bytes, consumed_bytes, log_end) SELECT 'b1', topic_id, 0, gen_random_uuid(), 100, 0, 0, 0 FROM assignments WHERE partition = 0")
 	for _, c := range []struct {
 		broker string
 		least  int
 		code   string
-	}{{"b9", 3, metastore.CodeUnknownBroker}, {"b2", 4, metastore.CodeTooFewBrokers}, {"b1", 3, metastore.CodeTooLittleRoom}} {
+	}{{"b9", 3, metastore.CodeUnknownBroker}, {"b5", 3, metastore.CodeBrokerRemoved}, {"b2", 4, metastore.CodeTooFewBrokers}, {"b1", 3, metastore.CodeTooLittleRoom}} {
 		if _, refused := metastore.RefusedWith(begin(c.broker, c.least), c.code); !refused {
 			t.Errorf("draining %s ended with %v, want %s", c.broker, begin(c.broker, c.least), c.code)
 		}
