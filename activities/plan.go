@@ -26,6 +26,8 @@ type Plans struct {
 	Store  *metastore.Store
 	Agents *control.Client
 	Logger *slog.Logger
+	// Planned hears of every plan that was made, once it is kept; nil: nobody does.
+	Planned func(*planner.Plan)
 
 	parsed parsedPlans
 }
@@ -89,6 +91,9 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	}
 	if err := p.Store.SavePlan(ctx, row); err != nil {
 		return protocol.PlanSummary{}, err
+	}
+	if p.Planned != nil {
+		p.Planned(plan)
 	}
 	return summaryOf(row.ID, plan, row.Hash, settings, wave), nil
 }

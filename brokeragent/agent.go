@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -52,6 +51,8 @@ type Agent struct {
 	sweeping           pace // of former copies, when the disk is nearly full
 
 	unfenced, sentBytes, copiedBytes prometheus.Counter
+	fsynced                          prometheus.Histogram
+	beatAt                           atomic.Pointer[time.Time] // when the last heartbeat was acknowledged
 
 	registered atomic.Bool
 	moved      chan struct{} // a row changed: a move may be over
@@ -87,7 +88,7 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 	if a.fence, err = openFence(cfg.Data); err != nil {
 		return nil, err
 	}
-	cfg.Log.Logger = a.logger
+	cfg.Log.Logger, cfg.Log.Synced = a.logger, func(took time.Duration) { a.fsynced.Observe(took.Seconds()) }
 	a.cfg.Log = cfg.Log
 	a.native, err = native.NewBroker(native.Config{BrokerID: cfg.BrokerID, NodeID: cfg.NodeID, Storage: a.root.identity.Storage, Process: a.process, Root: cfg.Data,
 		Rows: store, Peers: a.peers, Logger: cfg.Logger, Log: cfg.Log, Limits: cfg.Limits, Metrics: native.NewMetrics(a.registry)})
@@ -101,17 +102,6 @@ func New(cfg Config, store *metastore.Store) (*Agent, error) {
 		return nil, fmt.Errorf("--control-listen %s: %w", cfg.ControlListen, err)
 	}
 	return a, nil
-}
-
-func (a *Agent) metrics() {
-	a.unfenced = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_unfenced_orders_total", Help: "Orders accepted without controller epoch and token."})
-	a.sentBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_copy_sent_bytes_total", Help: "Segment bytes sent to other brokers by moves."})
-	a.copiedBytes = prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_copy_received_bytes_total", Help: "Segment bytes received from other brokers by moves."})
-	a.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "portage_quarantined_copies", Help: "Former copies that hold records their owner does not have."},
-		func() float64 { n, _ := a.native.Trash().Quarantined(); return float64(n) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "portage_quarantined_records", Help: "Offsets in quarantined copies that are nowhere else."},
-			func() float64 { _, n := a.native.Trash().Quarantined(); return float64(n) }))
-	a.registry.MustRegister(a.unfenced, a.sentBytes, a.copiedBytes, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }
 
 // KafkaAddr is where clients connect.

@@ -71,6 +71,8 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 				DiskTotalBytes: total, DiskFreeBytes: free, Quarantined: quarantined, Loads: loads, Counter: counter})
 			if err == nil {
 				counter = raised
+				now := time.Now()
+				a.beatAt.Store(&now)
 				a.native.NotePrimaryRead(began, counter)
 				a.renewFences(ctx, began)
 				reports.done(loads)

@@ -33,6 +33,7 @@ func TestTheOrdersOfAnOperatorOverHTTP(t *testing.T) {
 	t.Run("what is asked about without changing anything", g.looks)
 	t.Run("a plan is approved by its hash, steered, and undone", g.rebalances)
 	t.Run("moves and swaps", g.movesAndSwaps)
+	t.Run("what was done is counted", g.counted)
 	t.Run("a decommission is refused, begun, cancelled, and found safe", g.decommissions)
 	t.Run("every change stands in the audit", g.audited)
 	t.Run("a silent system is told from a refusal", g.silent)
@@ -355,6 +356,7 @@ func (g *rig) silent(t *testing.T) {
 	g.refusedWith(503, operate.CodeMetastoreDown, "GET /v1/members", "")
 	g.refusedWith(503, operate.CodeMetastoreDown, "POST /v1/rebalance", signed(""))
 	g.refusedWith(503, operate.CodeMetastoreDown, "GET /v1/decommissions/b2/verdict", "")
+	g.unknown()
 	g.postgres.Mend()
 	agenttest.Eventually(t, "the metastore is heard again", func() bool {
 		status, _ := g.send("GET", "/v1/members", "Bearer "+agenttest.Token, "", "")

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
@@ -30,6 +31,7 @@ type rig struct {
 	b1, b2             *agenttest.Agent
 	postgres, temporal *agenttest.Proxy
 	http, metrics      string // base addresses
+	registry           *prometheus.Registry
 	stop               context.CancelFunc
 	ended              chan error
 }
@@ -51,7 +53,8 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(store.Close)
 	g.temporal = agenttest.NewProxy(t, servicestest.Temporal(t).Address())
-	temporal, err := client.DialContext(t.Context(), client.Options{HostPort: g.temporal.Addr(), Logger: log.NewStructuredLogger(quiet)})
+	g.registry = NewRegistry()
+	temporal, err := client.DialContext(t.Context(), client.Options{HostPort: g.temporal.Addr(), Logger: log.NewStructuredLogger(quiet), MetricsHandler: TemporalMetrics(g.registry)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +65,7 @@ func newRig(t *testing.T) *rig {
 	queue := "worker-" + agenttest.ID()
 	go func() {
 		g.ended <- Run(ctx, Config{TaskQueue: queue, Namespace: "default", ControllerID: agenttest.ControllerID, Token: agenttest.Token, MetricsListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0",
-			Listening: func(what, address string) { listening <- [2]string{what, address} }, Store: store, Temporal: temporal, Logger: quiet, SuperviseEvery: time.Second})
+			Listening: func(what, address string) { listening <- [2]string{what, address} }, Store: store, Temporal: temporal, Logger: quiet, Registry: g.registry, SuperviseEvery: time.Second})
 	}()
 	t.Cleanup(func() {
 		cancel()

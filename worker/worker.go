@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -22,6 +22,7 @@ import (
 	"portage/brokeragent/control"
 	"portage/internal/operate"
 	"portage/metastore"
+	"portage/planner"
 	"portage/workflows"
 	"portage/workflows/protocol"
 )
@@ -34,6 +35,9 @@ type Config struct {
 	Token         string
 	MetricsListen string // empty: none
 	HTTPListen    string // of the HTTP API; empty: none
+	// Registry is what /metrics shows beside what the worker registers itself; nil: one of its own. A client that is to count
+	// (see TemporalMetrics) is made with it before.
+	Registry *prometheus.Registry
 	// Listening hears where a listener came up, "metrics" or "http"; nil: nobody does. Ports may be 0.
 	Listening func(what, address string)
 	Store     *metastore.Store
@@ -50,6 +54,13 @@ const stopFor = 5 * time.Second
 func Run(ctx context.Context, cfg Config) error {
 	if err := RegisterSearchAttributes(ctx, cfg.Temporal, cfg.Namespace); err != nil {
 		return err
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = NewRegistry()
+	}
+	counts := newMetrics(cfg.Registry)
+	if err := cfg.Registry.Register(&fleetMetrics{cfg: cfg}); err != nil {
+		return fmt.Errorf("register the metrics: %w", err)
 	}
 	epoch, err := holdController(ctx, cfg)
 	if err != nil {
@@ -71,6 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 		MaxHeartbeatThrottleInterval:       time.Second, // what a person sees of a copy, and how soon a cancel arrives
 		MaxConcurrentActivityExecutionSize: 200,
 		DisableRegistrationAliasing:        true,
+		Interceptors:                       []interceptor.WorkerInterceptor{&counting{metrics: counts}},
 		OnFatalError: func(err error) {
 			select {
 			case fatal <- err:
@@ -78,7 +90,7 @@ func Run(ctx context.Context, cfg Config) error {
 			}
 		},
 	})
-	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, ControllerEpoch: epoch, Logger: cfg.Logger})
+	Register(w, &activities.Moves{Store: cfg.Store, Agents: control.NewClient(cfg.Token), Temporal: cfg.Temporal, ControllerID: cfg.ControllerID, ControllerEpoch: epoch, Logger: cfg.Logger}, counts.Planned)
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}
@@ -117,15 +129,16 @@ func holdController(ctx context.Context, cfg Config) (int64, error) {
 	}
 }
 
-// Register makes the workflows and activities known under their wire names.
-func Register(w sdk.Registry, moves *activities.Moves) {
+// Register makes the workflows and activities known under their wire names. planned hears of every plan that is made here; nil: nobody
+// does.
+func Register(w sdk.Registry, moves *activities.Moves, planned func(*planner.Plan)) {
 	w.RegisterWorkflowWithOptions(workflows.Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	w.RegisterWorkflowWithOptions(workflows.Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	w.RegisterWorkflowWithOptions(workflows.Supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
 	w.RegisterWorkflowWithOptions(workflows.Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	w.RegisterWorkflowWithOptions(workflows.Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	w.RegisterWorkflowWithOptions(workflows.Autobalance, workflow.RegisterOptions{Name: protocol.WorkflowAutobalance})
-	plans := &activities.Plans{Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
+	plans := &activities.Plans{Planned: planned, Store: moves.Store, Agents: moves.Agents, Logger: moves.Logger}
 	balance := &activities.Autobalance{Store: moves.Store, Temporal: moves.Temporal, ControllerID: moves.ControllerID, Logger: moves.Logger}
 	for name, step := range map[string]any{
 		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
@@ -173,10 +186,8 @@ func serveMetrics(cfg Config) (stop func(), err error) {
 	if cfg.Listening != nil {
 		cfg.Listening("metrics", listener.Addr().String())
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := cfg.Store.Ping(r.Context()); err != nil {

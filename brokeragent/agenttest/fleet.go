@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"portage/brokeragent"
 	"portage/brokeragent/control"
@@ -211,6 +212,9 @@ func (a *Agent) WaitReady() {
 
 // URL is where its control API listens.
 func (a *Agent) URL() string { return a.agent.ControlURL() }
+
+// Registry is what its /metrics shows.
+func (a *Agent) Registry() prometheus.Gatherer { return a.agent.Registry() }
 
 // Kafka is where its clients connect.
 func (a *Agent) Kafka() string { return a.agent.KafkaAddr() }

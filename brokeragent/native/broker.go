@@ -209,9 +209,6 @@ func (b *Broker) ensurePartition(k key, topic string) *Partition {
 	if p == nil {
 		p = newPartition(b, k, topic)
 		b.partitions[k] = p
-		if m := b.cfg.Metrics; m != nil {
-			m.Partitions.WithLabelValues(string(StateElsewhere)).Inc()
-		}
 		b.work.Go(func() { p.run(b.ctx) })
 	}
 	return p

@@ -9,7 +9,6 @@ type Metrics struct {
 	Parked         prometheus.Counter
 	ParkRefused    prometheus.Counter
 	FrozenSeconds  prometheus.Histogram
-	Partitions     *prometheus.GaugeVec // by state
 	FreezesExpired prometheus.Counter
 }
 
@@ -22,9 +21,32 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		ParkRefused:   prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_park_refused_total", Help: "Parked produce requests refused because the bound of the park passed."}),
 		FrozenSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "portage_frozen_seconds", Help: "From the first parked request of a freeze until the partition took writes again, here or at its new owner.",
 			Buckets: []float64{.01, .02, .04, .06, .08, .12, .2, .4, .8, 1.6, 5, 30}}),
-		Partitions:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "portage_partitions", Help: "Partitions of this broker by state."}, []string{"state"}),
 		FreezesExpired: prometheus.NewCounter(prometheus.CounterOpts{Name: "portage_freeze_leases_expired_total", Help: "Freezes ended by their lease."}),
 	}
-	registry.MustRegister(m.ProducedBytes, m.FetchedBytes, m.Parked, m.ParkRefused, m.FrozenSeconds, m.Partitions, m.FreezesExpired)
+	registry.MustRegister(m.ProducedBytes, m.FetchedBytes, m.Parked, m.ParkRefused, m.FrozenSeconds, m.FreezesExpired)
 	return m
+}
+
+// Figures are what a broker has at one moment.
+type Figures struct {
+	Partitions  map[State]int // every state there is, also those that no partition is in
+	ParkedBytes int64
+	HeldRows    int
+}
+
+// Figures counts them now.
+func (b *Broker) Figures() Figures {
+	f := Figures{Partitions: map[State]int{StateGone: 0}}
+	for state := range legal {
+		f.Partitions[state] = 0
+	}
+	for _, p := range b.Partitions() {
+		p.mu.Lock()
+		f.Partitions[p.state]++
+		f.ParkedBytes += p.parked
+		p.mu.Unlock()
+	}
+	rows, _ := b.held.all()
+	f.HeldRows = len(rows)
+	return f
 }

@@ -125,10 +125,6 @@ func (p *Partition) setState(next State, reason string) {
 		panic(fmt.Sprintf("%s: no transition from %s to %s", p.name(), p.state, next))
 	}
 	p.logger.Info("partition changes state", "from", p.state, "to", next, "reason", reason, "epoch", p.epoch())
-	if m := p.broker.cfg.Metrics; m != nil {
-		m.Partitions.WithLabelValues(string(p.state)).Dec()
-		m.Partitions.WithLabelValues(string(next)).Inc()
-	}
 	p.state, p.reason, p.since = next, reason, time.Now()
 	close(p.changed)
 	p.changed = make(chan struct{})

@@ -207,6 +207,38 @@ func (t *Trash) Quarantined() (copies int, records int64) {
 	return copies, records
 }
 
+// Kept are the former copies in trash and in quarantine.
+type Kept struct {
+	Copies int
+	Bytes  int64
+}
+
+// Kept counts them; an error when a folder can not be read, for then nothing is known.
+func (t *Trash) Kept() (trash, quarantine Kept, err error) {
+	for _, k := range []struct {
+		root string
+		kept *Kept
+	}{{t.root, &trash}, {t.quarantine, &quarantine}} {
+		all, err := list(k.root)
+		if err != nil {
+			return Kept{}, Kept{}, err
+		}
+		k.kept.Copies, k.kept.Bytes = len(all), sizeOf(k.root)
+	}
+	return trash, quarantine, nil
+}
+
+// QuarantinedRecords counts the offsets in quarantined copies that are nowhere else; an error when they can not be read.
+func (t *Trash) QuarantinedRecords() (records int64, err error) {
+	all, err := list(t.quarantine)
+	for _, r := range all {
+		if r.Divergence != nil {
+			records += max(0, r.End-*r.Divergence)
+		}
+	}
+	return records, err
+}
+
 var copyID = regexp.MustCompile(`^[a-zA-Z0-9-]{1,120}$`)
 
 func (t *Trash) find(root, id string) (Retained, error) {

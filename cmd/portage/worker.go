@@ -31,12 +31,15 @@ func (c *workerCmd) Run(ctx context.Context, all *cli) error {
 		return err
 	}
 	defer store.Close()
-	temporal, err := worker.Dial(ctx, c.options(), logger)
+	registry := worker.NewRegistry()
+	options := c.options()
+	options.MetricsHandler = worker.TemporalMetrics(registry)
+	temporal, err := worker.Dial(ctx, options, logger)
 	if err != nil {
 		return unreachable(err)
 	}
 	defer temporal.Close()
-	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen, HTTPListen: c.HTTPListen,
+	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen, HTTPListen: c.HTTPListen, Registry: registry,
 		Store: store, Temporal: temporal, Logger: logger, SuperviseEvery: c.SuperviseEvery})
 }
 

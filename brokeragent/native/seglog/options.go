@@ -20,6 +20,8 @@ type Options struct {
 	ProducerExpiry time.Duration
 	Logger         *slog.Logger
 	Now            func() time.Time
+	// Synced hears how long each flush of records to the disk took; nil: nobody does.
+	Synced func(time.Duration)
 
 	syncFile func(*os.File) error // a test's failing disk
 }
@@ -42,6 +44,15 @@ func (o Options) withDefaults() Options {
 	}
 	if o.syncFile == nil {
 		o.syncFile = durable.Datasync
+	}
+	if heard := o.Synced; heard != nil {
+		flush := o.syncFile
+		o.Synced, o.syncFile = nil, func(f *os.File) error {
+			began := time.Now()
+			err := flush(f)
+			heard(time.Since(began))
+			return err
+		}
 	}
 	return o
 }
