@@ -17,7 +17,7 @@ import (
 // recordedPaths are the ways a move and a swap can go, the Supervisor's, and those of a fleet, of which at least one recording is kept.
 var recordedPaths = []string{"done", "refused", "rolled-back", "cancelled", "cancelled-too-late", "started-over", "blocked", "promoted", "abandoned", "supervisor",
 	"swap-done", "swap-refused", "swap-cancelled", "swap-started-over", "swap-abandoned",
-	"rebalance", "rebalance-swap", "decommission"}
+	"rebalance", "rebalance-swap", "decommission", "autobalance"}
 
 func recordings(t *testing.T) []string {
 	t.Helper()
@@ -28,13 +28,14 @@ func recordings(t *testing.T) []string {
 	return files
 }
 
-func replay(file string, move, swap, supervisor, rebalance, decommission any) error {
+func replay(file string, move, swap, supervisor, rebalance, decommission, autobalance any) error {
 	replayer := worker.NewWorkflowReplayer()
 	replayer.RegisterWorkflowWithOptions(move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	replayer.RegisterWorkflowWithOptions(swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
 	replayer.RegisterWorkflowWithOptions(rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	replayer.RegisterWorkflowWithOptions(decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	replayer.RegisterWorkflowWithOptions(supervisor, workflow.RegisterOptions{Name: protocol.WorkflowSupervisor})
+	replayer.RegisterWorkflowWithOptions(autobalance, workflow.RegisterOptions{Name: protocol.WorkflowAutobalance})
 	return replayer.ReplayWorkflowHistoryFromJSONFile(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), file)
 }
 
@@ -43,7 +44,7 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 	files := recordings(t)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
-			if err := replay(file, Move, Swap, Supervisor, Rebalance, Decommission); err != nil {
+			if err := replay(file, Move, Swap, Supervisor, Rebalance, Decommission, Autobalance); err != nil {
 				t.Errorf("a running move would not go on under this code; see docs/replay.md: %v", err)
 			}
 		})
@@ -61,7 +62,7 @@ func TestRecordedHistoriesTellAChange(t *testing.T) {
 		other := func(ctx workflow.Context, _ any) error {
 			return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 1}), protocol.ActivityEnsure).Get(ctx, nil)
 		}
-		if err := replay(file, other, other, other, other, other); err == nil {
+		if err := replay(file, other, other, other, other, other, other); err == nil {
 			t.Errorf("%s replays under a workflow that does something else", file)
 		}
 	}
