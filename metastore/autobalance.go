@@ -90,15 +90,15 @@ func whatChanged(seen, now string) string {
 // MarkBalanced says that a pass has seen brokers as they were. One that has changed again meanwhile stays a reason for the
 // next pass.
 //
-// The worker dies before it: the pass is made again, and finds little to do. After it, or the reply is lost: repeating it
-// changes nothing.
+// The worker dies before it, or half-way: what is not marked is a reason for another pass, which finds little to do. After it, or
+// the reply is lost: repeating it changes nothing.
 func (s *Store) MarkBalanced(ctx context.Context, changes []FleetChange) error {
-	ids, states := make([]string, len(changes)), make([]string, len(changes))
-	for i, c := range changes {
-		ids[i], states[i] = c.Broker, c.State
+	for _, c := range changes { // each by itself: it never holds one broker's row while it waits for another's
+		if _, err := s.q.Exec(ctx, "UPDATE brokers SET balanced_as = $2 WHERE id = $1", c.Broker, c.State); err != nil {
+			return err
+		}
 	}
-	_, err := s.q.Exec(ctx, "UPDATE brokers SET balanced_as = c.state FROM unnest($1::text[], $2::text[]) AS c (id, state) WHERE brokers.id = c.id", ids, states)
-	return err
+	return nil
 }
 
 // autobalanceMode checks the setting.
