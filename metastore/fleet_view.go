@@ -16,8 +16,10 @@ type FleetView struct {
 	// Capacities are what operators set of brokers; a broker that is not in it has nothing set.
 	Capacities map[string]Capacity
 	Replicas   []Replica
-	Disk       map[PartitionID]int64 // bytes on disk as the owners last reported
-	Cooldowns  []Cooldown
+	// Disk are the bytes on disk as was last reported of the latest epoch: of a partition that has just moved that is its former
+	// owner's report, until the new owner has made one.
+	Disk      map[PartitionID]int64
+	Cooldowns []Cooldown
 }
 
 // PartitionID names a partition by its topic's id.
@@ -86,7 +88,8 @@ func (s *Store) ReadFleet(ctx context.Context) (*FleetView, error) {
 		}); err != nil {
 			return err
 		}
-		rows, err = tx.Query(ctx, "SELECT l.topic_id, l.partition, l.disk_bytes FROM load_reports l JOIN assignments a ON a.topic_id = l.topic_id AND a.partition = l.partition AND a.owner = l.broker")
+		rows, err = tx.Query(ctx, `SELECT DISTINCT ON (l.topic_id, l.partition) l.topic_id, l.partition, l.disk_bytes FROM load_reports l
+			JOIN assignments a ON a.topic_id = l.topic_id AND a.partition = l.partition ORDER BY l.topic_id, l.partition, l.epoch DESC, (a.owner = l.broker) DESC`)
 		if err != nil {
 			return err
 		}

@@ -145,3 +145,34 @@ func TestAReadOfTheFleetHasAllAPlanIsMadeOf(t *testing.T) {
 		t.Errorf("the fleet is %+v", v)
 	}
 }
+
+// A plan that is made right after a move sees the partition as large as it was: its new owner has not reported it yet, or only from before it
+// left there once.
+func TestAPartitionThatHasJustMovedKeepsItsSize(t *testing.T) {
+	f := newFixture(t)
+	size := func(when string, want int64) {
+		t.Helper()
+		v, err := f.ReadFleet(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Disk[metastore.PartitionID{TopicID: f.topic.ID, Partition: 0}]; got != want {
+			t.Errorf("%s it has %d bytes, not %d", when, got, want)
+		}
+	}
+	reports := func(broker string, epoch int32, disk int64) {
+		t.Helper()
+		b := f.brokers[broker]
+		if _, err := f.Heartbeat(t.Context(), metastore.HeartbeatReport{Broker: broker, Process: b.Process, Storage: b.Storage,
+			Loads: []metastore.Load{{TopicID: f.topic.ID, Partition: 0, Epoch: epoch, DiskBytes: disk}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reports("b2", 1, 5) // it was there long ago
+	reports("b1", 3, 100)
+	size("at its owner", 100)
+	f.exec("UPDATE assignments SET owner = 'b2', epoch = 4 WHERE topic_id = $1 AND partition = 0", f.topic.ID)
+	size("moved and not reported", 100)
+	reports("b2", 4, 120)
+	size("reported by its new owner", 120)
+}
