@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"portage/brokeragent/control"
 	"portage/metastore"
 	"portage/workflows/protocol"
 )
@@ -48,6 +49,9 @@ func (p *Plans) groupLags(ctx context.Context, of protocol.LagOf, liveWithin tim
 	defer cancel()
 	status, err := p.Agents.Partition(ask, owner.ControlURL, row.TopicID, of.Partition)
 	switch {
+	case control.CodeOf(err) == control.CodeNotFound, control.CodeOf(err) == control.CodeNotOwner:
+		// It moved on since the row was read, or is not loaded yet: nothing final.
+		return lags, fmt.Errorf("%s is not on %s at the moment: %v", of, owner.ID, err)
 	case err != nil:
 		return lags, fmt.Errorf("the agent of %s does not say how far the consumers of %s are behind: %w", owner.ID, of, err)
 	case status.State != "open":
@@ -55,6 +59,7 @@ func (p *Plans) groupLags(ctx context.Context, of protocol.LagOf, liveWithin tim
 	case status.Groups > 0 && len(status.GroupLags) == 0:
 		return lags, refused(protocol.CodeCanaryFailed, fmt.Sprintf("the agent of %s is of a version that does not tell how far consumers are behind; upgrade it, or leave \"lag\" out of the canary", owner.ID))
 	}
+	lags.More = status.Groups > len(status.GroupLags)
 	for _, g := range status.GroupLags {
 		if liveWithin == 0 || g.Lag == 0 || g.IdleFor <= liveWithin {
 			lags.Groups = append(lags.Groups, protocol.GroupLag{Group: g.Group, Lag: g.Lag})

@@ -43,6 +43,7 @@ func (p *Plans) Plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 			return protocol.PlanSummary{}, err
 		}
 		summary, err := p.plan(ctx, args)
+		summary.CountOnly = args.CountOnly
 		summary.Paused = protocol.Pause{Paused: pause.Paused, By: pause.By, Reason: pause.Reason}
 		return summary, err
 	})
@@ -95,7 +96,13 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if p.Planned != nil {
 		p.Planned(plan)
 	}
-	return summaryOf(row.ID, plan, row.Hash, settings, wave), nil
+	summary := summaryOf(row.ID, plan, row.Hash, settings, wave)
+	for _, b := range snapshot.Brokers {
+		if !b.Alive {
+			summary.Silent = append(summary.Silent, b.ID)
+		}
+	}
+	return summary, nil
 }
 
 // takePlan keeps the newest plan of a hash once more, as the plan of the rebalance that carries it out: what that has moved is

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,15 +152,21 @@ func (a *autobalance) pass(ctx workflow.Context, news protocol.FleetNews) error 
 		p.Outcome = "a person cancelled it; what it was made for is left as it is"
 	case err != nil:
 		return a.failed(ctx, p, err)
-	case result.Counts.Failed > 0 && result.Counts.Moved == 0:
-		return a.failed(ctx, p, fmt.Errorf("none of its %d moves succeeded; its report says why", result.Counts.Failed))
+	case result.Counts.Failed > 0:
+		return a.failed(ctx, p, fmt.Errorf("%d of its moves failed and %d succeeded; its report says why", result.Counts.Failed, result.Counts.Moved))
 	default:
 		p.Outcome = fmt.Sprintf("%s: %d moved (%s), %d failed, %d held", result.Ended, result.Counts.Moved, protocol.ByteSize(result.Counts.Bytes), result.Counts.Failed, result.Counts.Held)
 	}
-	if err := a.mark(ctx, news.Changes); err != nil {
+	// A broker that did not answer was given nothing: it stays a reason for a pass.
+	answered := slices.DeleteFunc(slices.Clone(news.Changes), func(c protocol.FleetChange) bool { return slices.Contains(result.Silent, c.Broker) })
+	if err := a.mark(ctx, answered); err != nil {
 		return err
 	}
 	a.end(ctx, p)
+	if len(answered) < len(news.Changes) {
+		a.later(ctx, "a broker did not answer the last pass")
+		return nil
+	}
 	a.status.Failures, a.status.NotBefore = 0, nil
 	a.comeAgain(ctx)
 	return nil
@@ -184,13 +191,17 @@ func (a *autobalance) why(news protocol.FleetNews) string {
 
 // failed ends a pass that did nothing. The brokers stay a reason for one; it is made again after a pause.
 func (a *autobalance) failed(ctx workflow.Context, p protocol.AutobalancePass, err error) error {
-	pause := min(failedPause<<min(a.status.Failures, 6), failedPauseMost)
-	again := workflow.Now(ctx).Add(pause)
-	a.status.Failures++
-	a.status.NotBefore, a.status.Due, a.status.DueWhy = &again, &again, "the last pass failed"
+	a.later(ctx, "the last pass failed")
 	p.Outcome = "failed: " + reasonOf(err)
 	a.end(ctx, p)
 	return nil
+}
+
+// later lets the next pass begin after a pause, twice as long each time.
+func (a *autobalance) later(ctx workflow.Context, why string) {
+	again := workflow.Now(ctx).Add(min(failedPause<<min(a.status.Failures, 6), failedPauseMost))
+	a.status.Failures++
+	a.status.NotBefore, a.status.Due, a.status.DueWhy = &again, &again, why
 }
 
 func (a *autobalance) end(ctx workflow.Context, p protocol.AutobalancePass) {

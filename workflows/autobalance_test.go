@@ -26,7 +26,8 @@ type balancing struct {
 	news   []protocol.FleetNews // after the last the workflow is looked at and cancelled
 	known  []protocol.WatchFleetArgs
 	passes []protocol.RebalanceInput
-	ends   []error // of the passes; nil: one move
+	ends   []error    // of the passes; nil: one move
+	silent [][]string // brokers that did not answer a pass
 	marked []protocol.FleetChange
 	steps  []string
 	status protocol.AutobalanceStatus
@@ -56,7 +57,11 @@ func newBalancing(t *testing.T, news ...protocol.FleetNews) *balancing {
 		if n := len(b.passes); n <= len(b.ends) && b.ends[n-1] != nil {
 			return protocol.RebalanceResult{}, b.ends[n-1]
 		}
-		return protocol.RebalanceResult{Ended: "nothing is left to do", Counts: protocol.RebalanceCounts{Moved: 1, Bytes: 1 << 20}}, nil
+		var silent []string
+		if n := len(b.passes); n <= len(b.silent) {
+			silent = b.silent[n-1]
+		}
+		return protocol.RebalanceResult{Ended: "nothing is left to do", Silent: silent, Counts: protocol.RebalanceCounts{Moved: 1, Bytes: 1 << 20}}, nil
 	}, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	return b
 }
@@ -127,6 +132,19 @@ func TestAPassThatFailedIsMadeAgainLater(t *testing.T) {
 	}
 	if b.status.Failures != 0 || b.status.NotBefore != nil || b.status.Passes != 3 {
 		t.Errorf("its status is %+v", b.status)
+	}
+}
+
+// A broker that does not answer the pass it is the reason for was given nothing: it stays a reason, and the next pass comes later.
+func TestABrokerThatDidNotAnswerItsPassStaysAReason(t *testing.T) {
+	b := newBalancing(t, news("count"), news("count", "b3", "b4"), news("count", "b4"))
+	b.silent = [][]string{{"b4"}}
+	b.run(t, protocol.AutobalanceInput{})
+	if strings.Join(b.steps, " ") != "pass mark pass mark" || len(b.marked) != 2 || b.marked[0].Broker != "b3" || b.marked[1].Broker != "b4" {
+		t.Errorf("it did %v and marked %+v", b.steps, b.marked)
+	}
+	if b.known[2].NotBefore == nil || b.known[3].NotBefore != nil {
+		t.Errorf("after a silent broker it waited until %v, after it had answered until %v", b.known[2].NotBefore, b.known[3].NotBefore)
 	}
 }
 

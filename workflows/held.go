@@ -17,12 +17,16 @@ const heldPace protocol.ByteSize = 1
 func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust)) {
 	signals := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
 	workflow.Go(ctx, func(ctx workflow.Context) {
+		stop := func() {}
 		for {
 			var a protocol.Adjust
 			if more := signals.Receive(ctx, &a); !more || ctx.Err() != nil {
 				return
 			}
-			adjust(ctx, a)
+			stop() // a pace that is still being told is not the pace any more
+			var telling workflow.Context
+			telling, stop = workflow.WithCancel(ctx)
+			workflow.Go(telling, func(ctx workflow.Context) { adjust(ctx, a) })
 		}
 	})
 }
@@ -46,17 +50,21 @@ func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func(with
 	} else if holds(s.status.Blocked) {
 		s.blockedNow(ctx, "", "")
 	}
-	within := tunedWithin
-	if s.held != nil {
-		within = heldWithin
+	if s.telling.Lock(ctx) != nil {
+		return // the next change tells it
 	}
+	defer s.telling.Unlock()
 	for {
+		within := tunedWithin
+		if s.held != nil {
+			within = heldWithin
+		}
 		err := tell(within)
-		if err == nil {
+		if err == nil || ctx.Err() != nil {
 			return
 		}
 		workflow.GetLogger(ctx).Warn("a copy was not told its new pace", "error", err)
-		if s.held == nil || s.status.Phase != protocol.PhaseCopy || ctx.Err() != nil || workflow.GetVersion(ctx, "tell-a-hold-until-it-is-known", workflow.DefaultVersion, 1) < 1 {
+		if s.held == nil || s.status.Phase != protocol.PhaseCopy || workflow.GetVersion(ctx, "tell-a-hold-until-it-is-known", workflow.DefaultVersion, 1) < 1 {
 			return
 		}
 	}

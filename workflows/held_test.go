@@ -129,6 +129,35 @@ func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
 	}
 }
 
+// A move is let go while its destination, which was to learn that it is held, is still away: that is taken at once.
+func TestAHoldEndsWhileItsDestinationIsAway(t *testing.T) {
+	w := newWorld(t)
+	var paces []protocol.ByteSize
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+		paces = append(paces, a.Limit)
+		return errors.New("b2 does not answer")
+	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+	adjust := func(after time.Duration, paused bool) {
+		w.env.RegisterDelayedCallback(func() {
+			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
+		}, after)
+	}
+	adjust(time.Hour, true)
+	adjust(65*time.Minute, false)
+	w.env.RegisterDelayedCallback(func() {
+		if s := w.status(); s.Blocked != "" {
+			t.Errorf("a minute after it was let go it is %+v", s)
+		}
+	}, 66*time.Minute)
+	if _, err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(paces); n < 2 || paces[0] != heldPace || paces[n-1] != 0 {
+		t.Errorf("it was to be told %v", paces)
+	}
+}
+
 // A swap takes what its rebalance changes of it for both copies: a new pace, a hold, which no cutover begins under, and its end.
 func TestSwapThatIsHeldCopiesNothingAndDoesNotCutOver(t *testing.T) {
 	w := newSwapWorld(t)

@@ -28,7 +28,7 @@ type move struct {
 }
 
 func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
-	m := &move{in: in, stage: stage{status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx),
+	m := &move{in: in, stage: stage{telling: workflow.NewMutex(ctx), status: protocol.Status{Topic: in.Topic, Partition: *in.Partition, To: in.To, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx),
 		ShouldBeOn: in.To, By: in.By, Reason: in.Reason}}}
 	m.of = m
 	if e := in.Earlier; e != nil {

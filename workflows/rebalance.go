@@ -60,7 +60,7 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 			return nil, r.failed(ctx, err)
 		case !more:
 			return r.report(ctx), nil
-		case r.children >= childrenARun:
+		case r.children >= childrenARun, isLong(ctx): // long without children: something holds every plan
 			return nil, r.continueAsNew(ctx)
 		}
 	}
@@ -125,6 +125,9 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	if err := r.run(ctx, protocol.ActivityPlan, "look at the fleet and plan", args, &plan); err != nil {
 		return false, err
 	}
+	if r.in.CountOnly && r.in.Hash == "" && r.in.Undo == "" && !plan.CountOnly {
+		return false, temporal.NewNonRetryableApplicationError("the worker that planned is of a version that can not plan by count alone; upgrade every worker and start it again", protocol.ErrInvalidInput, nil)
+	}
 	r.last, r.limits, r.next, r.done = plan, plan.Limits.With(r.in.Limits), 0, map[int]bool{}
 	if r.plans == 1 {
 		r.fleet = plan.Paused
@@ -175,7 +178,7 @@ func (r *rebalance) fixed() bool { return r.in.Approve || r.in.Hash != "" || r.i
 // carryOut starts one wave of the plan's actions under the limits and waits for all of them.
 func (r *rebalance) carryOut(ctx workflow.Context) error {
 	r.enter(ctx, protocol.PhaseMoving)
-	r.startedInWave, r.queue, r.watched, r.lags = 0, nil, nil, nil
+	r.startedInWave, r.movedBefore, r.queue, r.watched, r.lags = 0, r.counts.Moved, nil, nil, nil
 	most := r.plan.Wave
 	if r.canaryPending() {
 		most = r.in.Canary.Moves
@@ -270,8 +273,8 @@ func (r *rebalance) notNow(a protocol.PlannedAction) bool {
 
 // soak waits after a canary's moves and looks at them.
 func (r *rebalance) soak(ctx workflow.Context) (more bool, err error) {
-	if !r.canaryPending() || r.startedInWave == 0 {
-		return true, nil
+	if !r.canaryPending() || r.startedInWave == 0 || (r.counts.Moved == r.movedBefore && r.counts.Failed == 0) {
+		return true, nil // of what did not move nothing can be learnt: the next actions are the canary
 	}
 	c := r.in.Canary
 	r.enter(ctx, protocol.PhaseSoaking)

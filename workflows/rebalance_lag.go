@@ -32,6 +32,10 @@ func (r *rebalance) watchLags(ctx workflow.Context, most int) error {
 	if err := r.run(ctx, protocol.ActivityGroupLags, "how far the consumers of the first partitions are behind", args, &r.lags); err != nil {
 		return err
 	}
+	if r.pause() != nil {
+		r.lags = nil // they are old when it goes on
+		return nil
+	}
 	r.watched = watched
 	return nil
 }
@@ -75,6 +79,9 @@ func behind(before, after []protocol.PartitionLags, bound int64) (text string) {
 		}
 		for _, was := range p.Groups {
 			i := slices.IndexFunc(then.Groups, func(g protocol.GroupLag) bool { return g.Group == was.Group })
+			if i < 0 && then.More {
+				continue // not among those that committed last, which are all an agent tells of
+			}
 			if i < 0 {
 				return fmt.Sprintf("group %s has no committed offset on %s any more", was.Group, p)
 			}

@@ -47,6 +47,7 @@ type rebalance struct {
 	swaps      bool // planned and carried out; a rebalance that began before there were any goes on without
 
 	children, startedInWave, plans int
+	movedBefore                    int // this wave
 	counts                         protocol.RebalanceCounts
 	troubles                       []protocol.Trouble
 	tried, skipped                 map[string]string
@@ -176,6 +177,7 @@ func (r *rebalance) skip(_ workflow.Context, d protocol.Decide) {
 		if !concerns(a, name) {
 			return false
 		}
+		r.done[a.Seq] = true
 		r.end(a, protocol.ActionSkipped, "", why)
 		return true
 	})
@@ -187,7 +189,10 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 	r.limits = r.limits.With(l)
 	r.in.Limits = merged(r.in.Limits, l)
 	if pace := r.limits.EachMove(); pace != before {
-		r.adjust(ctx, protocol.Adjust{Limit: &pace})
+		r.adjust(func() protocol.Adjust {
+			pace := r.limits.EachMove()
+			return protocol.Adjust{Limit: &pace}
+		})
 	}
 	r.changed = true
 	r.show(ctx)
@@ -241,22 +246,31 @@ func (r *rebalance) pause() *protocol.Pause {
 
 // hold tells the moves in flight whether they are held.
 func (r *rebalance) hold(ctx workflow.Context) {
-	held := protocol.Pause{}
 	if p := r.pause(); p != nil {
-		held = *p
-		if r.phase != protocol.PhaseApproval || held.Code == "" { // it waits for a person then, whatever the clock says
-			r.block(ctx, held.Blocks(), heldBecause(held))
+		if r.phase != protocol.PhaseApproval || p.Code == "" { // it waits for a person then, whatever the clock says
+			r.block(ctx, p.Blocks(), heldBecause(*p))
 		}
 	} else if holds(r.blocked) {
 		r.block(ctx, "", "")
 	}
-	r.adjust(ctx, protocol.Adjust{Held: &held})
+	r.adjust(func() protocol.Adjust {
+		held := protocol.Pause{}
+		if p := r.pause(); p != nil {
+			held = *p
+		}
+		return protocol.Adjust{Held: &held}
+	})
 }
 
-// adjust changes every move in flight. One that has ended needs no change.
-func (r *rebalance) adjust(ctx workflow.Context, a protocol.Adjust) {
-	for _, f := range r.flights {
-		f.future.SignalChildWorkflow(ctx, protocol.SignalAdjust, a)
+// adjust changes every move in flight. One that has ended needs no change; one that has not started yet is told, once it has, what holds
+// then, and keeps no other waiting.
+func (r *rebalance) adjust(now func() protocol.Adjust) {
+	for _, f := range slices.Clone(r.flights) {
+		workflow.Go(r.watching, func(ctx workflow.Context) {
+			if f.future.GetChildWorkflowExecution().Get(ctx, nil) == nil {
+				f.future.SignalChildWorkflow(ctx, protocol.SignalAdjust, now())
+			}
+		})
 	}
 }
 
@@ -276,7 +290,7 @@ func (r *rebalance) estimate(ctx workflow.Context) {
 		case w.Open && eta.After(w.Until):
 			eta = eta.Add(w.Then.Sub(w.Until)) // it stands still meanwhile
 		case !w.Open && w.Until.After(now):
-			eta = eta.Add(w.Until.Sub(now))
+			eta = eta.Add(w.Until.Sub(r.stillSince()))
 		}
 	}
 	r.eta = &eta
@@ -380,7 +394,7 @@ func (r *rebalance) show(ctx workflow.Context) {
 func (r *rebalance) report(ctx workflow.Context) *protocol.RebalanceResult {
 	r.enter(ctx, protocol.PhaseReport)
 	return &protocol.RebalanceResult{ID: r.id, Plan: r.last.ID, Hash: r.last.Hash, Actions: r.last.Actions, Plans: r.plans, Counts: r.counts, Troubles: r.troubles, Ended: r.ended,
-		Late: r.lateBecause, Blocked: r.last.Blocked, BlockedCount: r.last.BlockedCount}
+		Late: r.lateBecause, Blocked: r.last.Blocked, BlockedCount: r.last.BlockedCount, Silent: r.last.Silent}
 }
 
 // failed maps the last error to what people see.

@@ -443,6 +443,27 @@ func TestRebalanceLooksAtItsCanaryBeforeTheRest(t *testing.T) {
 }
 
 // An approved plan of more moves than one run starts goes on in a new run, each action once.
+// Nothing is learnt of an action that did not move: the next one is the canary. What a person skips meanwhile is counted once.
+func TestRebalanceTakesTheNextActionsAsItsCanaryWhenNothingMoved(t *testing.T) {
+	r := newRebalancing(t, moves(5))
+	r.ends = func(in protocol.MoveInput) error {
+		if *in.Partition == 0 {
+			return temporal.NewNonRetryableApplicationError("its row is another", protocol.ErrRefused, nil, "row_drifted")
+		}
+		return nil
+	}
+	four := int32(4)
+	skipped := r.update(time.Second, protocol.UpdateSkip, protocol.Decide{Topic: "orders", Partition: &four, By: "ops", Reason: "hot"})
+	strict := &protocol.Canary{Moves: 1, LongestWait: protocol.Duration(10 * time.Millisecond)}
+	result := r.mustRun(protocol.RebalanceInput{Hash: "00000000", Canary: strict})
+	if len(r.started) != 2 || !strings.Contains(result.Ended, protocol.CodeCanaryFailed) || result.Counts.Held != 1 || result.Counts.Moved != 1 {
+		t.Errorf("started were %d: %+v", len(r.started), result)
+	}
+	if *skipped != nil || result.Counts.Skipped != 1 {
+		t.Errorf("skipped were %d (%v)", result.Counts.Skipped, *skipped)
+	}
+}
+
 func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
 	plan := moves(600, "b1", "b2")
 	for i := range plan {

@@ -51,21 +51,31 @@ func (r *rebalance) lookAtWindow(ctx workflow.Context) error {
 		r.outside = &protocol.Pause{Paused: true, Code: protocol.CodeOutsideWindow,
 			Reason: fmt.Sprintf("the rebalance is outside its window (%s), which opens at %s", r.in.Window, now.Until.Format(time.RFC3339))}
 	}
+	if !now.Open && (was == nil || was.Open) {
+		r.closedAt = workflow.Now(ctx)
+	}
 	if was == nil || was.Open == now.Open {
 		return nil // there is nothing in flight yet, or nothing has changed
 	}
 	if now.Open {
-		if !r.plannedAt.IsZero() {
-			r.plannedAt = r.plannedAt.Add(workflow.Now(ctx).Sub(r.closedAt)) // nothing moved meanwhile
+		if !r.plannedAt.IsZero() { // nothing moved meanwhile
+			still := workflow.Now(ctx).Sub(r.stillSince())
+			r.plannedAt, r.unheldETA = r.plannedAt.Add(still), r.unheldETA.Add(still)
 		}
 		// What was planned hours ago is not begun any more: what is in flight ends, then it is planned anew. A canary has its
 		// moves to the end.
 		r.stale = r.plan != nil && !r.fixed() && !r.canaryPending()
-	} else {
-		r.closedAt = workflow.Now(ctx)
 	}
 	r.hold(ctx)
 	return nil
+}
+
+// stillSince is since when a plan stands still outside its window.
+func (r *rebalance) stillSince() time.Time {
+	if r.plannedAt.After(r.closedAt) {
+		return r.plannedAt
+	}
+	return r.closedAt
 }
 
 // awaitWindow waits until the window is open, or the deadline has passed.

@@ -19,6 +19,7 @@ type stage struct {
 	revocable bool               // the present commit can still be given up
 	tooLong   int                // how often the present claim's cutover would have frozen for too long
 	held      *protocol.Pause    // nothing is copied and no cutover begins while it is set
+	telling   workflow.Mutex     // one pace is told at a time, in the order in which they came
 	of        described
 }
 
@@ -86,7 +87,8 @@ const (
 
 // setPace tells a running copy its new pace; within is how long that is tried.
 func setPace(ctx workflow.Context, claim protocol.Claim, limit protocol.ByteSize, within time.Duration) workflow.Future {
-	quick := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, ScheduleToCloseTimeout: within,
+	// One that is given up is waited for: it must not arrive after the next.
+	quick := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second, ScheduleToCloseTimeout: within, WaitForCancellation: true,
 		Summary: fmt.Sprintf("%s copies at %s", claim.To, pace(limit)), RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 5 * time.Second}})
 	return workflow.ExecuteActivity(quick, protocol.ActivityPace, protocol.PaceArgs{Claim: claim, Limit: limit})
 }

@@ -25,7 +25,7 @@ type swap struct {
 }
 
 func newSwap(ctx workflow.Context, in protocol.SwapInput) *swap {
-	s := &swap{in: in, stage: stage{status: protocol.Status{Topic: in.A.Topic, Partition: *in.A.Partition, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx), By: in.By, Reason: in.Reason}}}
+	s := &swap{in: in, stage: stage{telling: workflow.NewMutex(ctx), status: protocol.Status{Topic: in.A.Topic, Partition: *in.A.Partition, Phase: protocol.PhaseClaim, Since: workflow.Now(ctx), By: in.By, Reason: in.Reason}}}
 	for _, side := range in.Sides() {
 		s.status.Sides = append(s.status.Sides, protocol.SideStatus{Topic: side.Topic, Partition: *side.Partition})
 	}

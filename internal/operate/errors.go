@@ -39,6 +39,7 @@ const (
 	CodeTerminated     = "terminated"
 	CodeAbandoned      = "abandoned"
 	CodeTooLate        = "too_late"
+	CodeStillDraining  = "still_draining"
 	CodeNotRemoved     = "not_removed"
 	CodeTemporalDown   = "temporal_unreachable"
 	CodeMetastoreDown  = protocol.CodeMetastoreUnreachable

@@ -136,6 +136,8 @@ type PartitionLags struct {
 	LagOf
 	Gone   bool       `json:"gone,omitempty"`
 	Groups []GroupLag `json:"groups,omitempty"`
+	// More: there are groups beside them, which committed longer ago.
+	More bool `json:"more,omitempty"`
 }
 
 // GroupLag is how many records a group is behind.
@@ -263,6 +265,10 @@ type PlanSummary struct {
 	Bytes   int64              `json:"bytes"`
 	ETA     Duration           `json:"eta,omitempty"`
 	Held    *planner.Objection `json:"held,omitempty"`
+	// CountOnly: it was planned by count alone. A worker of an earlier version does not know that it was asked for.
+	CountOnly bool `json:"countOnly,omitempty"`
+	// Silent are brokers whose agents did not answer, so that nothing was planned for them.
+	Silent []string `json:"silent,omitempty"`
 	// Text is the beginning of what is to be done, a line an action, for people.
 	Text []string `json:"text,omitempty"`
 	// Blocked are partitions that should leave a draining broker and can not now; at most MostShown of BlockedCount.
@@ -450,6 +456,8 @@ type RebalanceResult struct {
 	// Blocked are partitions that should leave a draining broker and could not.
 	Blocked      []planner.Blocked `json:"blocked,omitempty"`
 	BlockedCount int               `json:"blockedCount,omitempty"`
+	// Silent are brokers whose agents did not answer when the last plan was made.
+	Silent []string `json:"silent,omitempty"`
 }
 
 // RebalanceWorkflowID is the id under which the command line starts the one rebalance of a fleet, so that Temporal refuses
