@@ -53,6 +53,7 @@ type Agent struct {
 	unfenced, sentBytes, copiedBytes prometheus.Counter
 	fsynced                          prometheus.Histogram
 	beatAt                           atomic.Pointer[time.Time] // when the last heartbeat was acknowledged
+	aside                            atomic.Pointer[aside]
 
 	registered atomic.Bool
 	moved      chan struct{} // a row changed: a move may be over

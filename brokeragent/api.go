@@ -180,7 +180,7 @@ func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) error {
 		Version: a.cfg.Version, Ready: ready, NotReady: why, ControllerEpoch: held.ControllerEpoch, ControllerID: held.ControllerID,
 		DiskTotalBytes: total, DiskFreeBytes: free, ReservedBytes: a.sessions.reserved(""), TrashBytes: a.native.Trash().Bytes(), Moves: a.sessions.ids(), Clock: time.Now()}
 	status.FileLimit, status.OpenFiles = fileLimits()
-	status.Quarantined, status.QuarantinedRecs = a.native.Trash().Quarantined()
+	status.Quarantined, status.QuarantinedRecs = a.quarantined()
 	for _, p := range a.native.Partitions() {
 		status.Partitions = append(status.Partitions, p.Status())
 	}

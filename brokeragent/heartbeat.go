@@ -65,7 +65,7 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 		if err == nil {
 			loads := reports.due(a.native.Loads)
 			began := native.BoottimeNow()
-			quarantined, _ := a.native.Trash().Quarantined()
+			quarantined, _ := a.quarantined()
 			var raised int64
 			raised, err = a.store.Heartbeat(ctx, metastore.HeartbeatReport{Broker: a.cfg.BrokerID, Process: a.process, Storage: a.root.identity.Storage,
 				DiskTotalBytes: total, DiskFreeBytes: free, Quarantined: quarantined, Loads: loads, Counter: counter})
@@ -98,6 +98,28 @@ func (a *Agent) beat(ctx context.Context, fail func(error)) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// aside is what was last read of the quarantine.
+type aside struct {
+	copies  int
+	records int64
+}
+
+// quarantined counts what is in quarantine. What can not be read is at least what was there before, and never nothing: a broker
+// whose quarantine is unknown is not removed (R30).
+func (a *Agent) quarantined() (copies int, records int64) {
+	copies, records, err := a.native.Trash().Quarantined()
+	if err == nil {
+		a.aside.Store(&aside{copies, records})
+		return copies, records
+	}
+	a.logger.Warn("the quarantine can not be read, so copies are taken to be in it", "error", err)
+	var last aside
+	if read := a.aside.Load(); read != nil {
+		last = *read
+	}
+	return max(1, last.copies), last.records
 }
 
 // renewFences asks, after an acknowledged heartbeat, which partitions may go on under their write fence (R2). An answer that

@@ -86,7 +86,7 @@ func (f figures) kept(t *native.Trash, set func(*prometheus.Desc, float64, ...st
 	set(trashBytesDesc, known(float64(trash.Bytes), err))
 	set(asideDesc, known(float64(aside.Copies), err))
 	set(asideBytesDesc, known(float64(aside.Bytes), err))
-	records, err := t.QuarantinedRecords()
+	_, records, err := t.Quarantined()
 	set(asideRecsDesc, known(float64(records), err))
 }
 

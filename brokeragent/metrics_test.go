@@ -14,7 +14,7 @@ import (
 )
 
 func TestTheTableOfMetricsIsWhatAnAgentServes(t *testing.T) {
-	_, b1, _, orders := agenttest.Pair(t)
+	f, b1, _, orders := agenttest.Pair(t)
 	b1.Write(orders, 0, "one")
 	metricstest.Hold(t, b1.Registry(), "../docs/metrics.md", "Agent")
 	for name, least := range map[string]float64{"portage_partitions{open}": 1, "portage_held_rows": 1, "portage_disk_free_bytes": 1, "portage_fsync_seconds": 1, "portage_produced_bytes_total": 1} {
@@ -37,6 +37,14 @@ func TestTheTableOfMetricsIsWhatAnAgentServes(t *testing.T) {
 		if v := value(t, b1.Registry(), name); !math.IsNaN(v) {
 			t.Errorf("%s is %v although it can not be read", name, v)
 		}
+	}
+	// Nor may the broker be removed meanwhile.
+	agenttest.Eventually(t, "the metastore hears that something may be in quarantine", func() bool {
+		row, err := f.Store.FindBroker(t.Context(), "b1")
+		return err == nil && row.QuarantinedCopies > 0
+	})
+	if status, err := f.Peers.Status(t.Context(), b1.URL()); err != nil || status.Quarantined == 0 {
+		t.Errorf("the agent says %d copies (%v)", status.Quarantined, err)
 	}
 }
 

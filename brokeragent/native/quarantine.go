@@ -192,19 +192,16 @@ func (t *Trash) Copies() ([]control.RetainedCopy, error) {
 	return copies, nil
 }
 
-// Quarantined counts the copies in quarantine and the offsets in them that are nowhere else.
-func (t *Trash) Quarantined() (copies int, records int64) {
+// Quarantined counts the copies in quarantine and the offsets in them that are nowhere else; an error when they can not be read.
+func (t *Trash) Quarantined() (copies int, records int64, err error) {
 	all, err := list(t.quarantine)
-	if err != nil {
-		return 0, 0
-	}
 	for _, r := range all {
 		copies++
 		if r.Divergence != nil {
 			records += max(0, r.End-*r.Divergence)
 		}
 	}
-	return copies, records
+	return copies, records, err
 }
 
 // Kept are the former copies in trash and in quarantine.
@@ -226,17 +223,6 @@ func (t *Trash) Kept() (trash, quarantine Kept, err error) {
 		k.kept.Copies, k.kept.Bytes = len(all), sizeOf(k.root)
 	}
 	return trash, quarantine, nil
-}
-
-// QuarantinedRecords counts the offsets in quarantined copies that are nowhere else; an error when they can not be read.
-func (t *Trash) QuarantinedRecords() (records int64, err error) {
-	all, err := list(t.quarantine)
-	for _, r := range all {
-		if r.Divergence != nil {
-			records += max(0, r.End-*r.Divergence)
-		}
-	}
-	return records, err
 }
 
 var copyID = regexp.MustCompile(`^[a-zA-Z0-9-]{1,120}$`)
