@@ -19,7 +19,7 @@ import (
 type LoadSample struct {
 	TopicID   uuid.UUID
 	Partition int32
-	Process   uuid.UUID // of the owner's, which the sums count from
+	Process   uuid.UUID // of the owner's, which the sums count from; nil: the owner has not reported as the owner yet
 	Disk      int64
 	Produced  int64 // bytes since the process started
 	Consumed  int64
@@ -48,10 +48,10 @@ func (s *Store) SampleLoads(ctx context.Context, every time.Duration, keep int) 
 		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM load_samples WHERE at > now() - $1::interval / 2)", every).Scan(&recent); err != nil || recent {
 			return err
 		}
-		// An owner whose report is of an older epoch has not reported as the owner yet.
-		rows, err := tx.Query(ctx, `SELECT l.topic_id, l.partition, l.process_instance, l.disk_bytes, l.produced_bytes, l.consumed_bytes
-			FROM load_reports l JOIN assignments a ON a.topic_id = l.topic_id AND a.partition = l.partition AND a.owner = l.broker AND l.epoch = a.epoch
-			JOIN brokers b ON b.id = l.broker AND b.process_instance = l.process_instance`)
+		// An owner whose report is of an older epoch has not reported as the owner yet: its partition is there, and nothing is said of it.
+		rows, err := tx.Query(ctx, `SELECT a.topic_id, a.partition, COALESCE(l.process_instance, $1), COALESCE(l.disk_bytes, 0), COALESCE(l.produced_bytes, 0), COALESCE(l.consumed_bytes, 0)
+			FROM assignments a LEFT JOIN (load_reports l JOIN brokers b ON b.id = l.broker AND b.process_instance = l.process_instance)
+				ON a.topic_id = l.topic_id AND a.partition = l.partition AND a.owner = l.broker AND l.epoch = a.epoch`, uuid.Nil)
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ type Loads struct {
 // error of 1 in 16 million moves no partition. Windows are not safe for concurrent use.
 //
 // Whoever owns the Windows brings them a report of every partition in each pass, at the pass's time, also of one whose
-// counters stand still, and ends the pass with EndPass.
+// counters stand still, or keeps the partition, and ends the pass with EndPass.
 type Windows struct {
 	size       int
 	percentile float64
@@ -90,6 +90,13 @@ func (w *Windows) Feed(r Report) error {
 	}
 	of.at, of.process, of.produced, of.consumed, of.pass = at, process, r.Produced, r.Consumed, w.pass
 	return nil
+}
+
+// Keep keeps what is known of a partition through a pass in which its owner, a new one, has not reported yet. It gives no sample.
+func (w *Windows) Keep(key PartitionKey) {
+	if slot, known := w.slots[key]; known {
+		w.rings[slot].pass, w.rings[slot].process = w.pass, math.MaxUint64 // no process that reports, so that the next one primes
+	}
 }
 
 // EndPass drops every partition that was not reported since the last EndPass, with its window and baseline (M35).

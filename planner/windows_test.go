@@ -121,6 +121,15 @@ func TestWindowsForget(t *testing.T) {
 	if dropped := w.EndPass(); dropped != 1 || w.Len() != 1 {
 		t.Errorf("%d dropped, %d left; want the one that was not reported gone (M35)", dropped, w.Len())
 	}
+	w.Keep(b)
+	if dropped := w.EndPass(); dropped != 0 || w.Len() != 1 {
+		t.Errorf("%d dropped, %d left; want the one kept whose new owner has not reported yet", dropped, w.Len())
+	}
+	feed(b, 1000)
+	feed(b, 9)
+	if l := w.Loads(b); l.Samples != 1 || l.In != 9 {
+		t.Errorf("over a change of the owner it is %+v", l)
+	}
 	feed(a, 7)
 	if l := w.Loads(a); l.Samples != 0 || l.In != 0 {
 		t.Errorf("a partition that comes back has %+v of its former window", l)

@@ -11,13 +11,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.temporal.io/sdk/client"
 
+	"portage/internal/fleetview"
 	"portage/internal/ledger"
 	"portage/workflows/protocol"
 )
 
 // bySize plans with sizes and the number of partitions; what a test writes a second is too little to plan with. The margin is far wider than
-// what sizes change while the test looks.
-const bySize = `{"goals":{"NW_IN":false,"NW_OUT":false,"DISK":{"detectThreshold":65536,"trustedOnly":false}},"margin":0.1,"partitionCooldown":"0s","brokerCooldown":"0s"}`
+// what sizes change while the test looks; of the samples the largest counts, since what is written only grows.
+const bySize = `{"goals":{"NW_IN":false,"NW_OUT":false,"DISK":{"detectThreshold":65536,"trustedOnly":false}},"margin":0.1,"percentile":1,"partitionCooldown":"0s","brokerCooldown":"0s"}`
 
 // owners are how many partitions of a topic each broker owns.
 func (w *world) ownedOf(topic string) map[string]int {
@@ -64,6 +65,7 @@ func (w *world) rebalance(args ...string) (result protocol.RebalanceResult) {
 // decommissioned and removed. Every acknowledged record is there once, in order, and every partition at one owner.
 func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	t.Parallel()
+	const filled, fillBytes = 400, 16 << 10
 	partitions, rate := int32(15), 150
 	if all {
 		partitions, rate = 200, 400
@@ -82,10 +84,27 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	_, err = book.StartWriter(ledger.WriterOptions{ID: "steady", Bootstrap: w.Bootstrap(), Rate: rate})
 	w.must(err)
 	// Sizes differ: a second writer fills the first partitions alone.
-	fill, err := book.StartWriter(ledger.WriterOptions{ID: "fill", Bootstrap: w.Bootstrap(), Keys: 5, ValueBytes: 16 << 10, Count: 400,
+	fill, err := book.StartWriter(ledger.WriterOptions{ID: "fill", Bootstrap: w.Bootstrap(), Keys: 5, ValueBytes: fillBytes, Count: filled,
 		Client: []kgo.Opt{kgo.ProducerBatchCompression(kgo.NoCompression())}})
 	w.must(err)
 	w.must(fill.Wait(w.ctx))
+	w.await("the owners have reported what was filled in", func() string {
+		view, err := w.Store.ReadFleet(w.ctx)
+		if err != nil {
+			return err.Error()
+		}
+		var reported int64
+		for _, bytes := range view.Disk {
+			reported += bytes
+		}
+		if reported < filled*fillBytes {
+			return fmt.Sprintf("they have reported %d bytes", reported)
+		}
+		return ""
+	})
+	if _, err := w.Store.SampleLoads(w.ctx, 0, fleetview.KeptSamples); err != nil {
+		t.Fatal(err)
+	}
 	consumer, err := book.StartConsumer(ledger.ConsumerOptions{Bootstrap: w.Bootstrap(), Partitions: partitions, Group: topic, Every: 200 * time.Millisecond, MaxWait: fetchWait})
 	w.must(err)
 

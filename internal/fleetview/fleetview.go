@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,11 @@ var ErrInvalid = errors.New("invalid settings")
 
 // Read makes a snapshot of the fleet as it is now.
 func Read(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings) (*planner.Snapshot, error) {
+	return ReadExcept(ctx, store, agents, settings, "")
+}
+
+// ReadExcept is Read without the brokers' cooldowns of one reason.
+func ReadExcept(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings, reason string) (*planner.Snapshot, error) {
 	windows, err := loads(ctx, store, settings)
 	if err != nil {
 		return nil, err
@@ -74,6 +80,9 @@ func Read(ctx context.Context, store *metastore.Store, agents *control.Client, s
 	if err != nil {
 		return nil, err
 	}
+	fleet.Cooldowns = slices.DeleteFunc(fleet.Cooldowns, func(c metastore.Cooldown) bool {
+		return c.Reason == reason && strings.HasPrefix(c.Subject, "broker/")
+	})
 	return build(fleet, ask(ctx, fleet, agents), windows)
 }
 
@@ -85,6 +94,10 @@ func loads(ctx context.Context, store *metastore.Store, settings planner.Setting
 	}
 	err = store.LoadSamples(ctx, settings.Window+1, func(pass metastore.LoadPass) error {
 		for _, l := range pass.Samples {
+			if l.Process == uuid.Nil {
+				windows.Keep(key(l.TopicID, l.Partition))
+				continue
+			}
 			report := planner.Report{Key: key(l.TopicID, l.Partition), Process: l.Process, At: pass.At, Disk: l.Disk, Produced: l.Produced, Consumed: l.Consumed}
 			if err := windows.Feed(report); err != nil {
 				return err

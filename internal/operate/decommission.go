@@ -81,10 +81,16 @@ func (f *Fleet) CancelDecommission(ctx context.Context, broker, by, reason strin
 
 // DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when its broker takes partitions again.
 func (f *Fleet) DecommissionCancelled(ctx context.Context, broker string) error {
-	if _, err := f.DecommissionResult(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}, broker); err != nil {
-		if e := (*Error)(nil); !errors.As(err, &e) || e.Kind != Cancelled {
-			return err
+	tooLate := errorf(Refused, CodeTooLate, "too late: broker %s is out of the fleet", broker)
+	_, err := f.DecommissionResult(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}, broker)
+	if e := (*Error)(nil); err != nil && (!errors.As(err, &e) || e.Kind != Cancelled) {
+		return err
+	}
+	if f.Store == nil { // it was asked for with nothing but Temporal
+		if err == nil {
+			return tooLate
 		}
+		return nil
 	}
 	// The workflow may be an old one: what holds is the broker's row.
 	row, err := f.Store.FindBroker(ctx, broker)
@@ -92,7 +98,7 @@ func (f *Fleet) DecommissionCancelled(ctx context.Context, broker string) error 
 	case err != nil:
 		return ofStore(err)
 	case row == nil || row.Removed:
-		return errorf(Refused, CodeTooLate, "too late: broker %s is out of the fleet", broker)
+		return tooLate
 	case row.Draining:
 		return errorf(Refused, CodeStillDraining, "no decommission of %s runs, but it drains: `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
 	}
