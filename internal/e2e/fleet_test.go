@@ -130,8 +130,8 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	w.replays(w.Client.GetWorkflow(w.ctx, protocol.RebalanceWorkflowID(w.TaskQueue()), first.ID), "rebalance")
 	snapshotOf := w.ownedOf(topic)
 	share := (int(partitions) + 2) / 5 // the world's own topic has two partitions
-	for n := 1; n <= 5; n++ {
-		if have := snapshotOf[fmt.Sprint("b", n)]; have > share+share/5+2 {
+	for n := 1; n <= 5; n++ {          // the band of a count ends 20 % above the mean, and the margin is 10 % of it
+		if have := snapshotOf[fmt.Sprint("b", n)]; have > share+share*3/10+2 {
 			t.Errorf("after the rebalance b%d owns %d of %d: %v", n, have, partitions, snapshotOf)
 		}
 	}
