@@ -23,6 +23,10 @@ func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protoco
 			if more := signals.Receive(ctx, &a); !more || ctx.Err() != nil {
 				return
 			}
+			if workflow.GetVersion(ctx, "take-an-adjustment-at-once", workflow.DefaultVersion, 1) < 1 {
+				adjust(ctx, a)
+				continue
+			}
 			stop() // a pace that is still being told is not the pace any more
 			var telling workflow.Context
 			telling, stop = workflow.WithCancel(ctx)

@@ -60,7 +60,7 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 			return nil, r.failed(ctx, err)
 		case !more:
 			return r.report(ctx), nil
-		case r.children >= childrenARun, isLong(ctx): // long without children: something holds every plan
+		case r.children >= childrenARun, r.long(ctx):
 			return nil, r.continueAsNew(ctx)
 		}
 	}
@@ -273,8 +273,11 @@ func (r *rebalance) notNow(a protocol.PlannedAction) bool {
 
 // soak waits after a canary's moves and looks at them.
 func (r *rebalance) soak(ctx workflow.Context) (more bool, err error) {
-	if !r.canaryPending() || r.startedInWave == 0 || (r.counts.Moved == r.movedBefore && r.counts.Failed == 0) {
-		return true, nil // of what did not move nothing can be learnt: the next actions are the canary
+	if !r.canaryPending() || r.startedInWave == 0 {
+		return true, nil
+	}
+	if r.counts.Moved == r.movedBefore && r.counts.Failed == 0 && workflow.GetVersion(ctx, "learn-nothing-of-what-did-not-move", workflow.DefaultVersion, 1) >= 1 {
+		return true, nil // the next actions are the canary
 	}
 	c := r.in.Canary
 	r.enter(ctx, protocol.PhaseSoaking)
@@ -299,6 +302,11 @@ func (r *rebalance) soak(ctx workflow.Context) (more bool, err error) {
 		r.ended = fmt.Sprintf("%s: %s; the rest was not started", protocol.CodeCanaryFailed, behind)
 	}
 	return false, nil
+}
+
+// long reports that the history of this run has become long, as it does without children while something holds every plan.
+func (r *rebalance) long(ctx workflow.Context) bool {
+	return isLong(ctx) && workflow.GetVersion(ctx, "continue-a-long-rebalance-as-new", workflow.DefaultVersion, 1) >= 1
 }
 
 func (r *rebalance) canaryPending() bool { return r.in.Canary != nil && !r.canaryOver }

@@ -189,7 +189,7 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 	r.limits = r.limits.With(l)
 	r.in.Limits = merged(r.in.Limits, l)
 	if pace := r.limits.EachMove(); pace != before {
-		r.adjust(func() protocol.Adjust {
+		r.adjust(ctx, func() protocol.Adjust {
 			pace := r.limits.EachMove()
 			return protocol.Adjust{Limit: &pace}
 		})
@@ -253,7 +253,7 @@ func (r *rebalance) hold(ctx workflow.Context) {
 	} else if holds(r.blocked) {
 		r.block(ctx, "", "")
 	}
-	r.adjust(func() protocol.Adjust {
+	r.adjust(ctx, func() protocol.Adjust {
 		held := protocol.Pause{}
 		if p := r.pause(); p != nil {
 			held = *p
@@ -264,8 +264,13 @@ func (r *rebalance) hold(ctx workflow.Context) {
 
 // adjust changes every move in flight. One that has ended needs no change; one that has not started yet is told, once it has, what holds
 // then, and keeps no other waiting.
-func (r *rebalance) adjust(now func() protocol.Adjust) {
+func (r *rebalance) adjust(ctx workflow.Context, now func() protocol.Adjust) {
+	alone := workflow.GetVersion(ctx, "tell-each-move-by-itself", workflow.DefaultVersion, 1) >= 1
 	for _, f := range slices.Clone(r.flights) {
+		if !alone {
+			f.future.SignalChildWorkflow(ctx, protocol.SignalAdjust, now())
+			continue
+		}
 		workflow.Go(r.watching, func(ctx workflow.Context) {
 			if f.future.GetChildWorkflowExecution().Get(ctx, nil) == nil {
 				f.future.SignalChildWorkflow(ctx, protocol.SignalAdjust, now())
