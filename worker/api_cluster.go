@@ -81,7 +81,14 @@ func (a *api) cancelDecommission(ctx context.Context, r *http.Request, in Signed
 	if err := a.fleet.CancelDecommission(ctx, broker, in.By, in.Reason); err != nil {
 		return reply{}, err
 	}
-	return cancelled(ctx, func(ctx context.Context) error { return a.fleet.DecommissionCancelled(ctx, broker) },
+	// Temporal takes a cancel of a workflow that has ended, too: what holds is the broker's row.
+	wait := func(ctx context.Context) error {
+		if err := a.fleet.DecommissionCancelled(ctx, broker); err != nil {
+			return err
+		}
+		return a.fleet.TakesPartitions(ctx, broker)
+	}
+	return cancelled(ctx, wait,
 		fmt.Sprintf("broker %s takes partitions again; what was moved stays where it is", broker))
 }
 

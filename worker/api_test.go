@@ -310,6 +310,15 @@ func (g *rig) decommissions(t *testing.T) {
 	}
 	g.cancels("POST /v1/decommissions/b2/cancel")
 	g.refusedWith(409, operate.CodeCancelled, "GET /v1/decommissions/b2/verdict?wait=30s", "")
+	// Whatever its last decommission ended as, a broker that drains is not told to take partitions.
+	for _, drains := range []bool{true, false} {
+		if err := g.fleet.Store.SetDraining(t.Context(), "b2", drains, "test", "by hand"); err != nil {
+			t.Fatal(err)
+		}
+		if drains {
+			g.refusedWith(409, operate.CodeStillDraining, "POST /v1/decommissions/b2/cancel", signed(""))
+		}
+	}
 	// Now it may leave, and the verdict is waited for in one call.
 	answered[DecommissionStarted](g, 202, "POST /v1/decommissions", signed(`,"broker":"b2","minBrokers":1`))
 	var v operate.Verdict

@@ -25,23 +25,9 @@ func (f *Fleet) StartDecommission(ctx context.Context, in protocol.DecommissionI
 
 // Begun waits until the guards have let a decommission begin, or it has ended. A refusal has every guard that refuses.
 func (f *Fleet) Begun(ctx context.Context, s Started, broker string) (protocol.DecommissionStatus, error) {
-	for {
-		status, err := f.decommissionStatus(ctx, s)
-		if err == nil && status.Phase != "" && status.Phase != protocol.PhaseChecking {
-			return status, nil
-		}
-		running, err := f.running(ctx, s.WorkflowID, s.RunID)
-		if err != nil {
-			return status, err
-		}
-		if !running {
-			_, err := f.DecommissionResult(ctx, s, broker)
-			return status, err
-		}
-		if err := pause(ctx, pollEvery); err != nil {
-			return status, err
-		}
-	}
+	status := func() (protocol.DecommissionStatus, error) { return f.decommissionStatus(ctx, s) }
+	checked := func(s protocol.DecommissionStatus) bool { return s.Phase != "" && s.Phase != protocol.PhaseChecking }
+	return begun(ctx, f, s, status, checked, func() error { _, err := f.DecommissionResult(ctx, s, broker); return err })
 }
 
 // DecommissionResult waits for the verdict. A context that ends first ends only the waiting.
@@ -79,26 +65,31 @@ func (f *Fleet) CancelDecommission(ctx context.Context, broker, by, reason strin
 	return noDecommission(f.cancel(ctx, protocol.DecommissionWorkflowID(broker), by, reason), broker)
 }
 
-// DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when its broker takes partitions again.
+// DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when it was cancelled. It is the last one that
+// ended so; what the broker is now says [Fleet.TakesPartitions].
 func (f *Fleet) DecommissionCancelled(ctx context.Context, broker string) error {
-	tooLate := errorf(Refused, CodeTooLate, "too late: broker %s is out of the fleet", broker)
 	_, err := f.DecommissionResult(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}, broker)
-	if e := (*Error)(nil); err != nil && (!errors.As(err, &e) || e.Kind != Cancelled) {
-		return err
-	}
-	if f.Store == nil { // it was asked for with nothing but Temporal
-		if err == nil {
-			return tooLate
-		}
+	switch {
+	case err == nil:
+		return tooLate(broker)
+	case wasCancelled(err):
 		return nil
 	}
-	// The workflow may be an old one: what holds is the broker's row.
+	return err
+}
+
+func tooLate(broker string) error {
+	return errorf(Refused, CodeTooLate, "too late: broker %s is out of the fleet", broker)
+}
+
+// TakesPartitions says, from the broker's row on the primary, why a broker takes no partitions; nil when it does.
+func (f *Fleet) TakesPartitions(ctx context.Context, broker string) error {
 	row, err := f.Store.FindBroker(ctx, broker)
 	switch {
 	case err != nil:
 		return ofStore(err)
 	case row == nil || row.Removed:
-		return tooLate
+		return tooLate(broker)
 	case row.Draining:
 		return errorf(Refused, CodeStillDraining, "no decommission of %s runs, but it drains: `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
 	}
@@ -190,14 +181,5 @@ func (f *Fleet) notYet(ctx context.Context, broker string, s Started) (Verdict, 
 }
 
 func noDecommission(err error, broker string) error {
-	var e *Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &e):
-		return err
-	case missing(err):
-		return because(err, NotFound, CodeNoDecommission, "no decommission of %s is running; `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
-	}
-	return ofTemporal(err)
+	return absent(err, CodeNoDecommission, "no decommission of %s is running; `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
 }

@@ -112,6 +112,27 @@ func missing(err error) bool {
 	return errors.As(err, &gone)
 }
 
+// absent turns Temporal's answer to a call about a workflow into a sentence: the one given when there is no such workflow, or none that
+// runs.
+func absent(err error, code, format string, args ...any) error {
+	var e *Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e):
+		return err
+	case missing(err):
+		return because(err, NotFound, code, format, args...)
+	}
+	return ofTemporal(err)
+}
+
+// wasCancelled reports whether what was waited for ended by a cancel.
+func wasCancelled(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == Cancelled
+}
+
 // ended turns the end of a workflow into what people see. cancelled and terminated are the sentences for those ends.
 func ended(err error, cancelled, terminated string) error {
 	var failure *temporal.ApplicationError

@@ -141,6 +141,26 @@ func (f *Fleet) running(ctx context.Context, id, run string) (bool, error) {
 	return described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
 
+// begun looks at a workflow until it is over what may still refuse it, or has ended; then its end is the error.
+func begun[S any](ctx context.Context, f *Fleet, s Started, look func() (S, error), over func(S) bool, end func() error) (S, error) {
+	for {
+		status, err := look()
+		if err == nil && over(status) {
+			return status, nil
+		}
+		running, err := f.running(ctx, s.WorkflowID, s.RunID)
+		if err != nil {
+			return status, err
+		}
+		if !running {
+			return status, end()
+		}
+		if err := pause(ctx, pollEvery); err != nil {
+			return status, err
+		}
+	}
+}
+
 // pollEvery is how often a workflow is asked that has no event to wait for.
 const pollEvery = 100 * time.Millisecond
 

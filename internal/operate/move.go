@@ -218,24 +218,14 @@ func (f *Fleet) MoveCancelled(ctx context.Context, r MoveRef, workflow string) e
 	if err == nil {
 		return errorf(Refused, CodeTooLate, "too late: %s is committed and was moved; move it back to undo", r)
 	}
-	if e := (*Error)(nil); errors.As(err, &e) && e.Kind == Cancelled {
+	if wasCancelled(err) {
 		return nil
 	}
 	return err
 }
 
-// noMove turns Temporal's answer to a call about a move into a sentence.
 func noMove(err error, r MoveRef) error {
-	var e *Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &e):
-		return err
-	case missing(err):
-		return because(err, NotFound, CodeNoMove, "there is no move of %s in progress, or none that Temporal still knows", r)
-	}
-	return ofTemporal(err)
+	return absent(err, CodeNoMove, "there is no move of %s in progress, or none that Temporal still knows", r)
 }
 
 // Objected puts all that stands against something into one error, nil for nothing.

@@ -22,23 +22,11 @@ func (f *Fleet) StartRebalance(ctx context.Context, in protocol.RebalanceInput, 
 // RebalanceBegun waits until the first plan of a rebalance is made, or it has ended: a hash or an id that is not known is refused by
 // then. A context that ends first ends only the waiting.
 func (f *Fleet) RebalanceBegun(ctx context.Context, s Started) (protocol.RebalanceStatus, error) {
-	for {
-		status, err := f.StatusOf(ctx, s)
-		if err == nil && status.Phase != "" && (status.Phase != protocol.PhasePlanning || status.Plan != nil) {
-			return status, nil
-		}
-		running, err := f.running(ctx, s.WorkflowID, s.RunID)
-		if err != nil {
-			return status, err
-		}
-		if !running {
-			_, err := f.RebalanceResult(ctx, s)
-			return status, err
-		}
-		if err := pause(ctx, pollEvery); err != nil {
-			return status, err
-		}
+	status := func() (protocol.RebalanceStatus, error) { return f.StatusOf(ctx, s) }
+	planned := func(s protocol.RebalanceStatus) bool {
+		return s.Phase != "" && (s.Phase != protocol.PhasePlanning || s.Plan != nil)
 	}
+	return begun(ctx, f, s, status, planned, func() error { _, err := f.RebalanceResult(ctx, s); return err })
 }
 
 // Planned waits for a dry run and gives its plan, which is kept under its hash.
@@ -114,16 +102,7 @@ func (f *Fleet) RebalanceCancelled(ctx context.Context) error {
 }
 
 func noRebalance(err error) error {
-	var e *Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &e):
-		return err
-	case missing(err):
-		return because(err, NotFound, CodeNoRebalance, "no rebalance is running, or none that Temporal still knows; start one with `portage rebalance`")
-	}
-	return ofTemporal(err)
+	return absent(err, CodeNoRebalance, "no rebalance is running, or none that Temporal still knows; start one with `portage rebalance`")
 }
 
 // refusal is what a workflow said to an update that it did not take.
