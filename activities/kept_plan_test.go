@@ -66,9 +66,9 @@ func TestARebalanceGoesOnWithTheBrokersOfItsOwnWaves(t *testing.T) {
 	f, b1, _, orders := agenttest.Pair(t)
 	f.CreateTopic("wide", 6, b1)
 	env := planning(f)
-	moves := func(id string) int {
+	moves := func(rebalance, id string) int {
 		t.Helper()
-		value, err := env.ExecuteActivity(protocol.ActivityPlan, protocol.PlanArgs{ID: id, CountOnly: true, By: "test"})
+		value, err := env.ExecuteActivity(protocol.ActivityPlan, protocol.PlanArgs{ID: id, Rebalance: rebalance, CountOnly: true, By: "test"})
 		var plan protocol.PlanSummary
 		if err == nil {
 			err = value.Get(&plan)
@@ -78,14 +78,14 @@ func TestARebalanceGoesOnWithTheBrokersOfItsOwnWaves(t *testing.T) {
 		}
 		return plan.Moves
 	}
-	if n := moves("mine.1"); n != 3 {
+	if n := moves("mine", "mine.1"); n != 3 {
 		t.Fatalf("%d partitions move before anything cools down", n)
 	}
-	record := protocol.RecordArgs{Plan: "mine.1", Cool: true, Ends: []protocol.ActionEnd{{Topic: orders.Name, TopicID: orders.ID.String(), From: "b1", To: "b2", State: protocol.ActionMoved}}}
+	record := protocol.RecordArgs{Plan: "mine.1", Rebalance: "mine", Cool: true, Ends: []protocol.ActionEnd{{Topic: orders.Name, TopicID: orders.ID.String(), From: "b1", To: "b2", State: protocol.ActionMoved}}}
 	if _, err := env.ExecuteActivity(protocol.ActivityRecordActions, record); err != nil {
 		t.Fatal(err)
 	}
-	if own, other := moves("mine.2"), moves("another.1"); own != 3 || other != 0 {
+	if own, other := moves("mine", "mine.2"), moves("another", "another.1"); own != 3 || other != 0 {
 		t.Errorf("the rebalance itself moves %d more, another one %d", own, other)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,7 +71,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, fleetview.KeptSamples); err != nil {
 		return protocol.PlanSummary{}, err
 	}
-	snapshot, err := fleetview.ReadExcept(ctx, p.Store, p.Agents, settings, tookPart(args.ID))
+	snapshot, err := fleetview.ReadFor(ctx, p.Store, p.Agents, settings, args.Rebalance)
 	if err != nil {
 		return protocol.PlanSummary{}, err
 	}
@@ -305,22 +304,12 @@ func (p *Plans) RecordActions(ctx context.Context, args protocol.RecordArgs) err
 		if !args.Cool {
 			return struct{}{}, nil
 		}
-		if err := p.Store.Cool(ctx, partitions, time.Duration(settings.PartitionCooldown), "moved by a rebalance"); err != nil {
+		if err := p.Store.Cool(ctx, partitions, time.Duration(settings.PartitionCooldown), "moved by a rebalance", args.Rebalance); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, p.Store.Cool(ctx, brokers, time.Duration(settings.BrokerCooldown), tookPart(args.Plan))
+		return struct{}{}, p.Store.Cool(ctx, brokers, time.Duration(settings.BrokerCooldown), "took part in a rebalance", args.Rebalance)
 	})
 	return err
-}
-
-// tookPart is why a broker cools down. It names the rebalance, whose own next plan it does not concern: a plan's id is that of its
-// rebalance with a number.
-func tookPart(plan string) string {
-	rebalance := plan
-	if dot := strings.LastIndexByte(plan, '.'); dot >= 0 {
-		rebalance = plan[:dot]
-	}
-	return "took part in rebalance " + rebalance
 }
 
 // pauseLookEvery is how soon a pause of the fleet is noticed: what is in flight stops within 2 s.

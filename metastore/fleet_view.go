@@ -46,9 +46,10 @@ type Replica struct {
 // Cooldown keeps a broker or a partition out of plans until a moment, by Postgres's clock. Subject is "broker/b1" or
 // "partition/<topic id>/3".
 type Cooldown struct {
-	Subject string    `db:"subject"`
-	Until   time.Time `db:"until"`
-	Reason  string    `db:"reason"`
+	Subject   string    `db:"subject"`
+	Until     time.Time `db:"until"`
+	Reason    string    `db:"reason"`
+	Rebalance string    `db:"rebalance"` // the id of the one it comes of; may be empty
 }
 
 // BrokerSubject and PartitionSubject name what cools.
@@ -73,7 +74,7 @@ func (s *Store) ReadFleet(ctx context.Context) (*FleetView, error) {
 		if v.Replicas, err = collect[Replica](ctx, tx, "SELECT topic_id, partition, broker, role FROM replicas"); err != nil {
 			return err
 		}
-		if v.Cooldowns, err = collect[Cooldown](ctx, tx, "SELECT subject, until, reason FROM cooldowns WHERE until > now()"); err != nil {
+		if v.Cooldowns, err = collect[Cooldown](ctx, tx, "SELECT subject, until, reason, rebalance FROM cooldowns WHERE until > now()"); err != nil {
 			return err
 		}
 		rows, err := tx.Query(ctx, "SELECT id, capacity FROM brokers WHERE capacity <> '{}'")
@@ -107,12 +108,12 @@ func (s *Store) ReadFleet(ctx context.Context) (*FleetView, error) {
 	return v, nil
 }
 
-// Cool keeps subjects out of plans for a while; what cools longer already goes on.
-func (s *Store) Cool(ctx context.Context, subjects []string, d time.Duration, reason string) error {
+// Cool keeps subjects out of plans for a while, all but those of the named rebalance; what cools longer already goes on as it is.
+func (s *Store) Cool(ctx context.Context, subjects []string, d time.Duration, reason, rebalance string) error {
 	if d <= 0 || len(subjects) == 0 {
 		return nil
 	}
-	_, err := s.q.Exec(ctx, `INSERT INTO cooldowns (subject, until, reason) SELECT DISTINCT s, now() + $2::interval, $3 FROM unnest($1::text[]) AS s
-		ON CONFLICT (subject) DO UPDATE SET until = GREATEST(cooldowns.until, EXCLUDED.until), reason = EXCLUDED.reason`, subjects, d, reason)
+	_, err := s.q.Exec(ctx, `INSERT INTO cooldowns (subject, until, reason, rebalance) SELECT DISTINCT s, now() + $2::interval, $3, $4 FROM unnest($1::text[]) AS s
+		ON CONFLICT (subject) DO UPDATE SET until = EXCLUDED.until, reason = EXCLUDED.reason, rebalance = EXCLUDED.rebalance WHERE cooldowns.until < EXCLUDED.until`, subjects, d, reason, rebalance)
 	return err
 }

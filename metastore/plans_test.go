@@ -133,17 +133,17 @@ func TestThePauseOfTheFleetNamesWhoAndWhy(t *testing.T) {
 func TestAReadOfTheFleetHasAllAPlanIsMadeOf(t *testing.T) {
 	f := newFixture(t)
 	f.exec(`UPDATE brokers SET capacity = '{"weight": 2}' WHERE id = 'b2'`)
-	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1"), metastore.BrokerSubject("b1")}, time.Hour, "moved"); err != nil {
+	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1"), metastore.BrokerSubject("b1")}, time.Hour, "moved", "r1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1")}, time.Minute, "moved again"); err != nil {
+	if err := f.Cool(t.Context(), []string{metastore.BrokerSubject("b1")}, time.Minute, "moved again", "r2"); err != nil {
 		t.Fatal(err)
 	}
 	v, err := f.ReadFleet(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Capacities["b2"].Weight != 2 || len(v.Capacities) != 1 || len(v.Cooldowns) != 1 || v.Cooldowns[0].Until.Before(v.At.Add(59*time.Minute)) || len(v.Assignments) != 2 {
+	if v.Capacities["b2"].Weight != 2 || len(v.Capacities) != 1 || len(v.Cooldowns) != 1 || v.Cooldowns[0].Until.Before(v.At.Add(59*time.Minute)) || v.Cooldowns[0].Rebalance != "r1" || len(v.Assignments) != 2 {
 		t.Errorf("the fleet is %+v", v)
 	}
 }

@@ -212,7 +212,7 @@ func (r *rebalance) flush(ctx workflow.Context, beyond int) error {
 	if len(r.ends) <= beyond || r.plan == nil {
 		return nil
 	}
-	args := protocol.RecordArgs{Plan: r.plan.ID, Ends: r.ends, Cool: !r.in.Drain && r.in.Undo == "", Settings: r.in.Settings}
+	args := protocol.RecordArgs{Plan: r.plan.ID, Rebalance: r.id, Ends: r.ends, Cool: !r.in.Drain && r.in.Undo == "", Settings: r.in.Settings}
 	r.ends = nil
 	return r.run(ctx, protocol.ActivityRecordActions, fmt.Sprintf("record how %d actions ended", len(args.Ends)), args, nil)
 }

@@ -67,11 +67,12 @@ var ErrInvalid = errors.New("invalid settings")
 
 // Read makes a snapshot of the fleet as it is now.
 func Read(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings) (*planner.Snapshot, error) {
-	return ReadExcept(ctx, store, agents, settings, "")
+	return ReadFor(ctx, store, agents, settings, "")
 }
 
-// ReadExcept is Read without the brokers' cooldowns of one reason.
-func ReadExcept(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings, reason string) (*planner.Snapshot, error) {
+// ReadFor is Read for the next plan of a rebalance: the brokers that it has moved something from or to itself do not cool down for it.
+// What it has moved does, so that it moves nothing twice.
+func ReadFor(ctx context.Context, store *metastore.Store, agents *control.Client, settings planner.Settings, rebalance string) (*planner.Snapshot, error) {
 	windows, err := loads(ctx, store, settings)
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func ReadExcept(ctx context.Context, store *metastore.Store, agents *control.Cli
 		return nil, err
 	}
 	fleet.Cooldowns = slices.DeleteFunc(fleet.Cooldowns, func(c metastore.Cooldown) bool {
-		return c.Reason == reason && strings.HasPrefix(c.Subject, "broker/")
+		return rebalance != "" && c.Rebalance == rebalance && strings.HasPrefix(c.Subject, "broker/")
 	})
 	return build(fleet, ask(ctx, fleet, agents), windows)
 }

@@ -339,10 +339,12 @@ type PlannedAction struct {
 
 // RecordArgs is the input of the RecordActions activity.
 type RecordArgs struct {
-	Plan     string          `json:"plan"`
-	Ends     []ActionEnd     `json:"ends"`
-	Cool     bool            `json:"cool,omitempty"` // what was moved is left alone by plans for a while
-	Settings json.RawMessage `json:"settings,omitempty"`
+	Plan string      `json:"plan"`
+	Ends []ActionEnd `json:"ends"`
+	Cool bool        `json:"cool,omitempty"` // what was moved is left alone by plans for a while
+	// Rebalance is whose moves they are: its own next plan goes on with their brokers.
+	Rebalance string          `json:"rebalance,omitempty"`
+	Settings  json.RawMessage `json:"settings,omitempty"`
 }
 
 // ActionEnd is how one action ended.
