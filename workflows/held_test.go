@@ -13,6 +13,13 @@ import (
 	"portage/workflows/protocol"
 )
 
+// hold is what a rebalance says to its move after a time.
+func (w *world) hold(after time.Duration, paused bool) {
+	w.env.RegisterDelayedCallback(func() {
+		w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
+	}, after)
+}
+
 // A rebalance holds a move while it copies: the copy is paced to nothing, no cutover begins, and what was copied is not
 // copied again. Let go, it takes its pace back.
 func TestMoveThatIsHeldCopiesNothingAndDoesNotCutOver(t *testing.T) {
@@ -80,13 +87,8 @@ func TestMoveThatWasHeldCopiesOnceMoreBeforeItsCutover(t *testing.T) {
 		copies++
 		return protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil
 	})
-	adjust := func(after time.Duration, paused bool) {
-		w.env.RegisterDelayedCallback(func() {
-			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
-		}, after)
-	}
-	adjust(30*time.Minute, true)
-	adjust(20*time.Hour, false)
+	w.hold(30*time.Minute, true)
+	w.hold(20*time.Hour, false)
 	if _, err := w.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,18 +111,13 @@ func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
 		return nil
 	}, activity.RegisterOptions{Name: protocol.ActivityPace})
 	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
-	adjust := func(after time.Duration, paused bool) {
-		w.env.RegisterDelayedCallback(func() {
-			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
-		}, after)
-	}
-	adjust(time.Hour, true)
+	w.hold(time.Hour, true)
 	w.env.RegisterDelayedCallback(func() {
 		if !slices.Equal(paces, []protocol.ByteSize{heldPace}) {
 			t.Errorf("a quarter of an hour after it is back it was told %v", paces)
 		}
 	}, 5*time.Hour+15*time.Minute)
-	adjust(6*time.Hour, false)
+	w.hold(6*time.Hour, false)
 	if _, err := w.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,13 +135,8 @@ func TestAHoldEndsWhileItsDestinationIsAway(t *testing.T) {
 		return errors.New("b2 does not answer")
 	}, activity.RegisterOptions{Name: protocol.ActivityPace})
 	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
-	adjust := func(after time.Duration, paused bool) {
-		w.env.RegisterDelayedCallback(func() {
-			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: paused}})
-		}, after)
-	}
-	adjust(time.Hour, true)
-	adjust(65*time.Minute, false)
+	w.hold(time.Hour, true)
+	w.hold(65*time.Minute, false)
 	w.env.RegisterDelayedCallback(func() {
 		if s := w.status(); s.Blocked != "" {
 			t.Errorf("a minute after it was let go it is %+v", s)

@@ -207,6 +207,7 @@ func discard(dir string) error {
 		}
 		return err
 	}
+	faults.Point("sweep.half")
 	return os.RemoveAll(gone)
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -296,8 +297,8 @@ func TestKilledWhileTheLeaseEnds(t *testing.T) {
 // Whoever dies while a former copy is swept, nothing but the former copy is gone.
 func TestKilledWhileSweeping(t *testing.T) {
 	t.Parallel()
-	cells := matrix.table("who was killed while the former copy was swept:", victims, "sweep.before/source", "sweep.before/destination")
-	for _, point := range []string{"sweep.before", "sweep.after"} {
+	cells := matrix.table("who was killed while the former copy was swept:", victims, "sweep.before/source", "sweep.half/source", "sweep.before/destination")
+	for _, point := range []string{"sweep.before", "sweep.half", "sweep.after"} {
 		for _, victim := range victims {
 			cells.run(t, point, victim, func(t *testing.T) string {
 				w := newWorld(t, setup{brokers: 2, workers: 1, agentArgs: shortLease})
@@ -320,6 +321,9 @@ func TestKilledWhileSweeping(t *testing.T) {
 					t.Error("the swept copy was adopted")
 				}
 				w.settled("b1")
+				if left, err := filepath.Glob(filepath.Join(w.Agent("b1").Data, "trash", ".going-*")); err != nil || len(left) > 0 {
+					t.Errorf("left of what was swept: %v (%v)", left, err)
+				}
 				load.acknowledge(loadPerSecond / 4)
 				load.finish()
 				return "swept, " + load.verdict

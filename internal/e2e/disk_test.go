@@ -243,7 +243,7 @@ func TestAWriteRateAboveTheCopyRate(t *testing.T) {
 		load := outpaced(w)
 		run := w.start("b2", func(in *protocol.MoveInput) { in.Lag, in.MaxPasses = mib/4, 2 })
 		sentence := w.blocked(run, control.CodeFreezeTooLong)
-		if !regexp.MustCompile(`would take about \d+s, more than the limit of 2s`).MatchString(sentence) {
+		if !regexp.MustCompile(`would take about \S+, more than the limit of 2s`).MatchString(sentence) {
 			t.Errorf("the move says %q", sentence)
 		}
 		if out := w.shows(control.CodeFreezeTooLong).Unblock; !strings.Contains(out, "portage move tune "+w.topic+"/0 --force") {

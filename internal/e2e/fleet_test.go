@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +240,7 @@ func (w *world) nobodyIsStranded(topic string) {
 	})
 }
 
-// The fleet is paused while a copy is on its way: within 2 s no byte passes any more, and once it is resumed none of those that were
+// The fleet is paused while a copy is on its way: once its destination knows, no byte passes any more, and once it is resumed none of those that were
 // there is copied again.
 func TestAPausedFleetCopiesNothingAndNothingTwice(t *testing.T) {
 	t.Parallel()
@@ -268,13 +270,26 @@ func TestAPausedFleetCopiesNothingAndNothingTwice(t *testing.T) {
 	})
 	_, err = w.Store.SetSetting(w.ctx, "moves.paused", "true", "test", "peak")
 	w.must(err)
-	time.Sleep(2 * time.Second) // what is promised
+	w.await("the destination is told that the copy is held", func() string {
+		row := w.row()
+		if row.Target == nil {
+			return "nothing moves"
+		}
+		record, err := os.ReadFile(filepath.Join(w.Agent(*row.Target).Data, "sessions", row.Moving()+".json"))
+		var session struct{ LimitBytesPerSec float64 }
+		if err == nil {
+			err = json.Unmarshal(record, &session)
+		}
+		if err != nil || session.LimitBytesPerSec != 1 {
+			return fmt.Sprintf("its pace is %v (%v)", session.LimitBytesPerSec, err)
+		}
+		return ""
+	})
 	held := copied()
-	time.Sleep(time.Second) // 4 MiB would pass in it
+	l.acknowledge(loadPerSecond) // writes go on, for as long as 4 MiB would take
 	if now := copied(); now-held > 64<<10 || now == 0 {
-		t.Errorf("in a paused fleet %d bytes were copied in a second, after %d", now-held, held)
+		t.Errorf("in a paused fleet %d bytes were copied, after %d", now-held, held)
 	}
-	l.acknowledge(10) // writes go on
 	_, err = w.Store.SetSetting(w.ctx, "moves.paused", "false", "test", "over")
 	w.must(err)
 	var result protocol.RebalanceResult
