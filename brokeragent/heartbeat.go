@@ -15,6 +15,8 @@ const (
 	heartbeatEvery = 2 * time.Second
 	// loadsEvery is how many heartbeats pass between two reports of the partitions' figures.
 	loadsEvery = 3
+	// LoadsTold is how long it takes at most until an agent has told what has changed.
+	LoadsTold = loadsEvery * heartbeatEvery
 )
 
 // loadKey is one partition of a report.
@@ -30,13 +32,13 @@ type reporter struct {
 	acknowledged map[loadKey]metastore.Load
 }
 
-// due are the figures the next heartbeat carries.
+// due are the figures the next heartbeat carries; nil when it carries none, empty when none has changed.
 func (r *reporter) due(now func() []metastore.Load) []metastore.Load {
 	r.beats++
 	if (r.beats-1)%loadsEvery != 0 {
 		return nil
 	}
-	var changed []metastore.Load
+	changed := []metastore.Load{}
 	for _, l := range now() {
 		if r.acknowledged[loadKey{l.TopicID, l.Partition}] != l {
 			changed = append(changed, l)

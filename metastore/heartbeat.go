@@ -14,9 +14,11 @@ type HeartbeatReport struct {
 	Broker                        string
 	Process, Storage              uuid.UUID
 	DiskTotalBytes, DiskFreeBytes int64
-	Quarantined                   int    // copies in quarantine
-	Loads                         []Load // of the partitions whose figures changed since they were last acknowledged
-	Counter                       int64  // the last counter this process got; 0 before the first
+	Quarantined                   int // copies in quarantine
+	// Loads are of the partitions whose figures changed since they were last acknowledged; the others' stand where they were.
+	// Nil: this heartbeat does not tell.
+	Loads   []Load
+	Counter int64 // the last counter this process got; 0 before the first
 }
 
 // Load is one open partition of the reporting broker. The sums are bytes since the process started; copies never count.
@@ -42,7 +44,8 @@ func (s *Store) Heartbeat(ctx context.Context, h HeartbeatReport) (counter int64
 		disk[i], produced[i], consumed[i] = l.DiskBytes, l.ProducedBytes, l.ConsumedBytes
 	}
 	err = s.q.QueryRow(ctx, `WITH beat AS (
-			UPDATE brokers SET heartbeat = heartbeat + 1, heartbeat_at = now(), disk_total_bytes = $3, disk_free_bytes = $4, quarantined_copies = $13
+			UPDATE brokers SET heartbeat = heartbeat + 1, heartbeat_at = now(), disk_total_bytes = $3, disk_free_bytes = $4, quarantined_copies = $13,
+				loads_at = CASE WHEN $14 THEN now() ELSE loads_at END
 			WHERE id = $1 AND process_instance = $2 AND NOT removed RETURNING heartbeat
 		), report AS (
 			INSERT INTO load_reports (broker, process_instance, storage_instance, topic_id, partition, epoch, log_end, disk_bytes, produced_bytes, consumed_bytes)
@@ -51,7 +54,7 @@ func (s *Store) Heartbeat(ctx context.Context, h HeartbeatReport) (counter int64
 				epoch = EXCLUDED.epoch, log_end = EXCLUDED.log_end, disk_bytes = EXCLUDED.disk_bytes, produced_bytes = EXCLUDED.produced_bytes,
 				consumed_bytes = EXCLUDED.consumed_bytes, reported_at = now()
 		) SELECT heartbeat FROM beat`,
-		h.Broker, h.Process, h.DiskTotalBytes, h.DiskFreeBytes, h.Storage, topics, numbers, epochs, ends, disk, produced, consumed, h.Quarantined).Scan(&counter)
+		h.Broker, h.Process, h.DiskTotalBytes, h.DiskFreeBytes, h.Storage, topics, numbers, epochs, ends, disk, produced, consumed, h.Quarantined, h.Loads != nil).Scan(&counter)
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return counter, err
 	}

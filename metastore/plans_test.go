@@ -101,11 +101,47 @@ func TestLoadSamplesSurviveAndAreTakenOnce(t *testing.T) {
 		}
 		f.exec("UPDATE load_samples SET at = at - interval '1 minute'")
 	}
+	quiet := func() time.Time { // what was told of the partition when nothing is new
+		t.Helper()
+		var at time.Time
+		f.exec("UPDATE load_samples SET at = at - interval '1 minute'")
+		if _, err := f.SampleLoads(t.Context(), time.Minute, 4); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.LoadSamples(t.Context(), 1, func(p metastore.LoadPass) error {
+			at = p.Samples[slices.IndexFunc(p.Samples, func(l metastore.LoadSample) bool { return l.Partition == 0 })].At
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		f.exec("DELETE FROM load_samples WHERE id = (SELECT max(id) FROM load_samples)")
+		return at
+	}
+	heartbeat := func(loads []metastore.Load) {
+		t.Helper()
+		if _, err := f.Heartbeat(t.Context(), metastore.HeartbeatReport{Broker: "b1", Process: b1.Process, Storage: b1.Storage, Loads: loads}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := quiet()
+	heartbeat(nil)
+	if again := quiet(); !again.Equal(first) {
+		t.Errorf("a heartbeat that tells of no partition counts as a report of %s, the last was of %s", again, first)
+	}
+	heartbeat([]metastore.Load{})
+	if told := quiet(); !told.After(first) {
+		t.Errorf("a heartbeat that tells that nothing has changed counts as a report of %s, the last was of %s", told, first)
+	}
+	f.exec("UPDATE load_samples SET reported = NULL WHERE id = (SELECT max(id) FROM load_samples)") // as an older binary writes it
 	var produced []int64
 	if err := f.LoadSamples(t.Context(), 60, func(p metastore.LoadPass) error {
 		slices.SortFunc(p.Samples, func(a, b metastore.LoadSample) int { return int(a.Partition - b.Partition) })
 		if len(p.Samples) != 2 || p.Samples[1].Process != uuid.Nil || p.Samples[0].Process != b1.Process || p.Samples[0].Disk != 7 || p.Samples[0].TopicID != f.topic.ID {
 			t.Errorf("a pass is %+v", p)
+		}
+		// The passes were made to look older; their reports were not. The last has no times.
+		if last := len(produced) == 2; p.Samples[0].At.Equal(p.At) != last || (!last && p.Samples[0].At.Sub(p.At) < time.Minute/2) {
+			t.Errorf("a report of the pass of %s is of %s", p.At, p.Samples[0].At)
 		}
 		produced = append(produced, p.Samples[0].Produced)
 		return nil

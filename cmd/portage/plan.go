@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"portage/brokeragent"
 	"portage/brokeragent/control"
 	"portage/internal/fleetview"
 	"portage/internal/operate"
@@ -125,6 +126,9 @@ func (c *planCmd) read(ctx context.Context, store *metastore.Store, settings pla
 	token, err := tokenFlags{c.TokenFile}.token()
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
+	}
+	if c.Sample != 0 && c.Sample <= brokeragent.LoadsTold {
+		return nil, &exitError{exitUsage, fmt.Errorf("--sample %s is too short: agents tell their figures every %s; measure for 20s", c.Sample, brokeragent.LoadsTold)}
 	}
 	if c.Sample > 0 {
 		fmt.Fprintf(os.Stderr, "measuring rates for %s\n", c.Sample)

@@ -99,7 +99,7 @@ func loads(ctx context.Context, store *metastore.Store, settings planner.Setting
 				windows.Keep(key(l.TopicID, l.Partition))
 				continue
 			}
-			report := planner.Report{Key: key(l.TopicID, l.Partition), Process: l.Process, At: pass.At, Disk: l.Disk, Produced: l.Produced, Consumed: l.Consumed}
+			report := planner.Report{Key: key(l.TopicID, l.Partition), Process: l.Process, At: l.At, Disk: l.Disk, Produced: l.Produced, Consumed: l.Consumed}
 			if err := windows.Feed(report); err != nil {
 				return err
 			}
