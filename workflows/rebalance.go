@@ -140,7 +140,11 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 		return false, nil
 	case plan.Held != nil:
 		r.block(ctx, plan.Held.Code, plan.Held.Reason)
-		return true, workflow.Sleep(ctx, 6*replanPause)
+		if err := workflow.Sleep(ctx, 6*replanPause); err != nil || !r.endsAtDeadline(ctx) || !r.late() {
+			return true, err
+		}
+		r.ended = "its deadline has passed; nothing could be planned: " + plan.Held.Reason
+		return false, nil
 	case plan.Actions == 0:
 		r.ended = "nothing is left to do"
 		if r.plans == 1 {
@@ -150,7 +154,7 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	}
 	r.plan = &plan
 	if r.in.Approve {
-		return true, r.awaitApproval(ctx)
+		return r.awaitApproval(ctx)
 	}
 	if r.in.Hash != "" {
 		return true, r.recordApproval(ctx, protocol.Decide{Hash: plan.Hash, By: r.in.By, Reason: r.in.Reason})
@@ -158,14 +162,24 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	return true, nil
 }
 
-// awaitApproval waits until a person names the hash of the plan that is shown.
-func (r *rebalance) awaitApproval(ctx workflow.Context) error {
+// awaitApproval waits until a person names the hash of the plan that is shown; more is false once the deadline has passed.
+func (r *rebalance) awaitApproval(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhaseApproval)
 	r.block(ctx, protocol.CodeNeedsApproval, fmt.Sprintf("%d actions, %s to copy; approve hash %s", r.plan.Actions, protocol.ByteSize(r.plan.Bytes), short(r.plan.Hash)))
-	if err := workflow.Await(ctx, func() bool { return r.approved != nil }); err != nil {
-		return err
+	approved := func() bool { return r.approved != nil }
+	if r.endsAtDeadline(ctx) {
+		err = r.untilDeadline(ctx, approved)
+	} else {
+		err = workflow.Await(ctx, approved)
 	}
-	return r.recordApproval(ctx, *r.approved)
+	switch {
+	case err != nil:
+		return false, err
+	case r.approved == nil:
+		r.ended = "its deadline has passed before its plan was approved; nothing was started"
+		return false, nil
+	}
+	return true, r.recordApproval(ctx, *r.approved)
 }
 
 func (r *rebalance) recordApproval(ctx workflow.Context, d protocol.Decide) error {
@@ -212,11 +226,10 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 func (r *rebalance) awaitChange(ctx workflow.Context) error {
 	r.changed = false
 	changed := func() bool { return r.changed }
-	if d := r.in.Deadline; d != nil && !r.late() {
-		_, err := workflow.AwaitWithTimeout(ctx, d.Sub(workflow.Now(ctx)), changed)
-		return err
+	if r.late() {
+		return workflow.Await(ctx, changed)
 	}
-	return workflow.Await(ctx, changed)
+	return r.untilDeadline(ctx, changed)
 }
 
 // landAll waits for every move in flight when the rebalance itself is cancelled: their contexts are, so those that have not
@@ -313,6 +326,20 @@ func (r *rebalance) canaryPending() bool { return r.in.Canary != nil && !r.canar
 
 // late reports whether the deadline has passed.
 func (r *rebalance) late() bool { return r.in.Deadline != nil && !r.now().Before(*r.in.Deadline) }
+
+// untilDeadline waits for something, or until the deadline has passed.
+func (r *rebalance) untilDeadline(ctx workflow.Context, done func() bool) error {
+	if d := r.in.Deadline; d != nil {
+		_, err := workflow.AwaitWithTimeout(ctx, d.Sub(workflow.Now(ctx)), done)
+		return err
+	}
+	return workflow.Await(ctx, done)
+}
+
+// endsAtDeadline reports whether no wait outlasts the deadline; a rebalance that began before that was so goes on as it was.
+func (r *rebalance) endsAtDeadline(ctx workflow.Context) bool {
+	return r.in.Deadline != nil && workflow.GetVersion(ctx, "end-at-the-deadline", workflow.DefaultVersion, 1) >= 1
+}
 
 // continueAsNew goes on in a new run, with nothing in flight.
 func (r *rebalance) continueAsNew(ctx workflow.Context) error {

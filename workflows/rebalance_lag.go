@@ -29,7 +29,7 @@ func (r *rebalance) watchLags(ctx workflow.Context, most int) error {
 		}
 	}
 	args.LiveWithin = max(protocol.Duration(liveWithin), r.in.Canary.Soak)
-	if err := r.run(ctx, protocol.ActivityGroupLags, "how far the consumers of the first partitions are behind", args, &r.lags); err != nil {
+	if err := r.askLags(ctx, "how far the consumers of the first partitions are behind", args, &r.lags); err != nil {
 		return err
 	}
 	if r.pause() != nil {
@@ -58,10 +58,24 @@ func (r *rebalance) fellBehind(ctx workflow.Context) (string, error) {
 		args.Partitions = append(args.Partitions, p.LagOf)
 	}
 	var after []protocol.PartitionLags
-	if err := r.run(ctx, protocol.ActivityGroupLags, "how far the consumers of the first partitions are behind after the soak", args, &after); err != nil {
+	if err := r.askLags(ctx, "how far the consumers of the first partitions are behind after the soak", args, &after); err != nil || after == nil {
 		return "", err
 	}
 	return behind(r.lags, after, *r.in.Canary.Lag), nil
+}
+
+// askLags asks until the owners have answered, or the deadline has passed: then nothing more is started, and there is no answer.
+func (r *rebalance) askLags(ctx workflow.Context, summary string, args protocol.LagArgs, lags *[]protocol.PartitionLags) error {
+	if !r.endsAtDeadline(ctx) {
+		return r.run(ctx, protocol.ActivityGroupLags, summary, args, lags)
+	}
+	asking, stop := workflow.WithCancel(ctx)
+	defer stop()
+	asked := start(asking, protocol.ActivityGroupLags, summary, args)
+	if err := r.untilDeadline(ctx, asked.IsReady); err != nil || !asked.IsReady() {
+		return err
+	}
+	return asked.Get(ctx, lags)
 }
 
 // behind says which group's lag grew most beyond a bound, or which has no offset any more; "" when there is none. A partition

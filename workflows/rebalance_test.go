@@ -25,11 +25,12 @@ import (
 
 // rebalancing stands for the fleet of a Rebalance: plans made of moves, and children that end as a test says.
 type rebalancing struct {
-	t     *testing.T
-	env   *testsuite.TestWorkflowEnvironment
-	plans [][]protocol.PlannedAction // made one after the other; the last for ever
-	pause protocol.Pause
-	wave  int
+	heldBack *planner.Objection // no plan is made
+	t        *testing.T
+	env      *testsuite.TestWorkflowEnvironment
+	plans    [][]protocol.PlannedAction // made one after the other; the last for ever
+	pause    protocol.Pause
+	wave     int
 	// ends says how the move of a partition ends; nil: it is moved. lasts is how long each takes.
 	ends     func(in protocol.MoveInput) error
 	swapEnds func(in protocol.SwapInput) error
@@ -59,7 +60,7 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 		r.made = append(r.made, a)
 		n := min(len(r.made), len(r.plans)) - 1
 		s := protocol.PlanSummary{ID: fmt.Sprint("plan", n), Hash: fmt.Sprintf("%08dhash", n), Actions: len(r.plans[n]), Bytes: int64(len(r.plans[n])) << 20, Wave: r.wave,
-			ETA: protocol.Duration(time.Hour), Paused: r.pause, Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2}}
+			ETA: protocol.Duration(time.Hour), Paused: r.pause, Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2}, Held: r.heldBack}
 		return s, nil
 	})
 	register(protocol.ActivityActions, func(_ context.Context, a protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
@@ -85,6 +86,9 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	})
 	register(protocol.ActivityGroupLags, func(_ context.Context, a protocol.LagArgs) ([]protocol.PartitionLags, error) {
 		r.lagsAsked = append(r.lagsAsked, a)
+		if len(r.lags) == 0 {
+			return nil, errors.New("the owner does not answer")
+		}
 		return r.lags[min(len(r.lagsAsked), len(r.lags))-1], nil
 	})
 	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
@@ -414,6 +418,30 @@ func TestRebalanceSaysEarlyThatItsDeadlineCanNotBeMet(t *testing.T) {
 	result := r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
 	if result.Counts.Moved != 24 || !strings.Contains(result.Ended, "deadline") {
 		t.Errorf("the report is %+v", result)
+	}
+}
+
+// Whatever it waits for before its moves, it does not outlast its deadline, and nothing is started then.
+func TestRebalanceWaitsForNothingBeyondItsDeadline(t *testing.T) {
+	for _, tc := range []struct {
+		name, ended string
+		in          protocol.RebalanceInput
+		heldBack    *planner.Objection
+	}{
+		{"an approval", "before its plan was approved", protocol.RebalanceInput{Approve: true}, nil},
+		{"a recovery", "two partitions wait", protocol.RebalanceInput{}, &planner.Objection{Code: planner.CodeRecoveryPending, Reason: "two partitions wait for their owner"}},
+		{"an owner that does not say how far consumers are behind", "its deadline has passed", protocol.RebalanceInput{Canary: lagCanary(1, 0)}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRebalancing(t, moves(10))
+			r.heldBack = tc.heldBack
+			deadline := r.env.Now().Add(20 * time.Second) // the test's Temporal asks ten times at the most
+			tc.in.Deadline = &deadline
+			result := r.mustRun(tc.in)
+			if late := r.env.Now().Sub(deadline); len(r.started) != 0 || !strings.Contains(result.Ended, tc.ended) || late < 0 || late > time.Minute {
+				t.Errorf("%d moves were started, it ended %s after its deadline: %+v", len(r.started), late, result)
+			}
+		})
 	}
 }
 

@@ -85,10 +85,5 @@ func (r *rebalance) awaitWindow(ctx workflow.Context) error {
 	}
 	r.enter(ctx, protocol.PhaseWindow)
 	r.block(ctx, r.outside.Blocks(), heldBecause(*r.outside))
-	open := func() bool { return r.outside == nil }
-	if d := r.in.Deadline; d != nil {
-		_, err := workflow.AwaitWithTimeout(ctx, d.Sub(workflow.Now(ctx)), open)
-		return err
-	}
-	return workflow.Await(ctx, open)
+	return r.untilDeadline(ctx, func() bool { return r.outside == nil })
 }
