@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,10 +15,9 @@ const heldPace protocol.ByteSize = 1
 
 // takeAdjustments takes what the rebalance that started this move or swap changes of it: its pace, and whether it is held. What
 // is held copies nothing and does not begin its cutover (R22); what is cutting over goes on, since a freeze is not to last.
-func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust)) {
+func (s *stage) takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust)) {
 	signals := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
 	workflow.Go(ctx, func(ctx workflow.Context) {
-		stop := func() {}
 		for {
 			var a protocol.Adjust
 			if more := signals.Receive(ctx, &a); !more || ctx.Err() != nil {
@@ -27,19 +27,22 @@ func takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protoco
 				adjust(ctx, a)
 				continue
 			}
-			stop() // a pace that is still being told is not the pace any more
-			var telling workflow.Context
-			telling, stop = workflow.WithCancel(ctx)
-			workflow.Go(telling, func(ctx workflow.Context) { adjust(ctx, a) })
+			workflow.Go(s.nextToTell(ctx), func(ctx workflow.Context) { adjust(ctx, a) })
 		}
 	})
 }
 
+// nextToTell ends the telling of a pace that is not the pace any more, and begins the next one's.
+func (s *stage) nextToTell(ctx workflow.Context) workflow.Context {
+	if s.stopTelling != nil {
+		s.stopTelling()
+	}
+	ctx, s.stopTelling = workflow.WithCancel(ctx)
+	return ctx
+}
+
 // adjusted takes whether it is held, and lets the copies that are under way be told their pace.
-//
-// A destination that does not answer is not copying. It learns another pace from the next order, but that it is held it is told until
-// it has answered: its copy would go on at the old pace once it is back. One that was told knows it also after a restart.
-func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func(within time.Duration) error) {
+func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust) {
 	if a.Held != nil {
 		s.held = nil
 		if a.Held.Paused {
@@ -54,28 +57,78 @@ func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust, tell func(with
 	} else if holds(s.status.Blocked) {
 		s.blockedNow(ctx, "", "")
 	}
+	s.tell(ctx)
+}
+
+// tell tells the copies that are under way their pace until they have answered. A destination keeps what it was told, over its own death
+// too, whatever later orders say: one that was away when it was to be held would go on at the old pace, and one that was away when
+// it was let go would stand still for ever.
+func (s *stage) tell(ctx workflow.Context) {
 	if s.telling.Lock(ctx) != nil {
 		return // the next change tells it
 	}
 	defer s.telling.Unlock()
 	for {
-		within := tunedWithin
-		if s.held != nil {
-			within = heldWithin
-		}
-		err := tell(within)
+		err := s.tellOnce(ctx, toldWithin)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		workflow.GetLogger(ctx).Warn("a copy was not told its new pace", "error", err)
-		if s.held == nil || s.status.Phase != protocol.PhaseCopy || workflow.GetVersion(ctx, "tell-a-hold-until-it-is-known", workflow.DefaultVersion, 1) < 1 {
+		if s.status.Phase != protocol.PhaseCopy || !untilKnown(ctx, s.held != nil) {
 			return
 		}
 	}
 }
 
-// pace is what a copy of this limit may take now.
-func (s *stage) pace(limit protocol.ByteSize) protocol.ByteSize {
+// untilKnown reports whether a pace is told until it is known; a move that began before that was so goes on as it was.
+func untilKnown(ctx workflow.Context, held bool) bool {
+	if !held && workflow.GetVersion(ctx, "tell-every-pace-until-it-is-known", workflow.DefaultVersion, 1) < 1 {
+		return false
+	}
+	return workflow.GetVersion(ctx, "tell-a-hold-until-it-is-known", workflow.DefaultVersion, 1) >= 1
+}
+
+// tellOnce tells the present pace, and keeps which one is known to have arrived.
+func (s *stage) tellOnce(ctx workflow.Context, within time.Duration) error {
+	pace := s.of.pace()
+	s.told, s.toldPace = true, nil // the reply may be lost
+	err := s.of.setPace(ctx, pace, within)
+	if err == nil {
+		s.toldPace = &pace
+	}
+	return err
+}
+
+// tellAgain tells the pace when a copy begins again that may have been told another meanwhile.
+func (s *stage) tellAgain(ctx workflow.Context) {
+	if !s.told || (s.toldPace != nil && *s.toldPace == s.of.pace()) || !untilKnown(ctx, false) {
+		return
+	}
+	workflow.Go(s.nextToTell(ctx), s.tell)
+}
+
+// tunePace tells a person's new pace. A destination that does not answer within a minute is told once it does.
+func (s *stage) tunePace(ctx workflow.Context) error {
+	if !untilKnown(ctx, false) {
+		return s.tellOnce(ctx, tunedWithin)
+	}
+	telling := s.nextToTell(ctx)
+	if err := s.telling.Lock(telling); err != nil {
+		return errors.New("another pace was set meanwhile")
+	}
+	err := s.tellOnce(telling, tunedWithin)
+	s.telling.Unlock()
+	if telling.Err() != nil && ctx.Err() == nil {
+		return errors.New("another pace was set meanwhile")
+	}
+	if err != nil && telling.Err() == nil && s.status.Phase == protocol.PhaseCopy {
+		workflow.Go(telling, s.tell)
+	}
+	return err
+}
+
+// paced is what a copy of this limit may take now.
+func (s *stage) paced(limit protocol.ByteSize) protocol.ByteSize {
 	if s.held != nil {
 		return heldPace
 	}

@@ -126,6 +126,52 @@ func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
 	}
 }
 
+// A destination keeps the last pace it was told. One that does not answer when its move goes on, or is given another pace, is told once it
+// does, however long that takes: its copy does not stand still for ever.
+func TestADestinationThatIsAwayIsToldThePaceThatIsInForceOnceItIsBack(t *testing.T) {
+	fast := protocol.ByteSize(7 << 20)
+	for name, tc := range map[string]struct {
+		change func(w *world)
+		want   []protocol.ByteSize
+	}{
+		"let go": {func(w *world) { w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{}}) }, []protocol.ByteSize{heldPace, 0}},
+		"another pace from its rebalance": {func(w *world) {
+			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{}, Limit: &fast})
+		}, []protocol.ByteSize{heldPace, fast}},
+		"another pace from a person, and let go": {func(w *world) {
+			w.env.UpdateWorkflow(protocol.UpdateTune, "tune", &updates{rejected: new(error)}, protocol.Tune{Limit: &fast})
+			w.hold(10*time.Minute, false)
+		}, []protocol.ByteSize{heldPace, fast}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var paces []protocol.ByteSize
+			began := w.env.Now()
+			w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+				if at := w.env.Now().Sub(began); at > 2*time.Hour && at < 5*time.Hour {
+					return errors.New("b2 does not answer")
+				}
+				paces = append(paces, a.Limit)
+				return nil
+			}, activity.RegisterOptions{Name: protocol.ActivityPace})
+			w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+			w.hold(time.Hour, true)
+			w.env.RegisterDelayedCallback(func() { tc.change(w) }, 3*time.Hour)
+			w.env.RegisterDelayedCallback(func() {
+				if !slices.Equal(paces, tc.want) {
+					t.Errorf("a quarter of an hour after it is back it was told %v, want %v", paces, tc.want)
+				}
+			}, 5*time.Hour+15*time.Minute)
+			if _, err := w.run(); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(paces, tc.want) {
+				t.Errorf("it was told %v", paces)
+			}
+		})
+	}
+}
+
 // A move is let go while its destination, which was to learn that it is held, is still away: that is taken at once.
 func TestAHoldEndsWhileItsDestinationIsAway(t *testing.T) {
 	w := newWorld(t)

@@ -36,7 +36,7 @@ func Move(ctx workflow.Context, raw converter.RawValue) (*protocol.MoveResult, e
 	if err := errors.Join(m.expose(ctx, m.tune, m.progress), m.decisions(ctx, end)); err != nil {
 		return nil, err
 	}
-	takeAdjustments(ctx, m.adjust)
+	m.takeAdjustments(ctx, m.adjust)
 	for {
 		result, err := m.attempt(ctx)
 		switch {

@@ -39,8 +39,7 @@ func newMove(ctx workflow.Context, in protocol.MoveInput) *move {
 	return m
 }
 
-// tune changes a running move: what follows uses the new values, and a copy that is under way is told at once. A
-// destination that does not answer learns it from the next order.
+// tune changes a running move: what follows uses the new values, and a copy that is under way is told at once.
 func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, error) {
 	m.tuned++
 	if t.Force != nil {
@@ -53,7 +52,7 @@ func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !m.claimed {
 		return m.status, nil
 	}
-	return m.status, setPace(ctx, m.claim, m.pace(m.in.Limit), tunedWithin).Get(ctx, nil)
+	return m.status, m.tunePace(ctx)
 }
 
 // adjust takes what the rebalance that started the move changes of it.
@@ -61,9 +60,13 @@ func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) {
 	if a.Limit != nil {
 		m.in.Limit = *a.Limit
 	}
-	m.adjusted(ctx, a, func(within time.Duration) error {
-		return setPace(ctx, m.claim, m.pace(m.in.Limit), within).Get(ctx, nil)
-	})
+	m.adjusted(ctx, a)
+}
+
+func (m *move) pace() protocol.ByteSize { return m.paced(m.in.Limit) }
+
+func (m *move) setPace(ctx workflow.Context, pace protocol.ByteSize, within time.Duration) error {
+	return setPace(ctx, m.claim, pace, within).Get(ctx, nil)
 }
 
 func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
@@ -78,6 +81,7 @@ func (m *move) progress(ctx workflow.Context, p protocol.Progress) {
 func (m *move) beginAttempt(ctx workflow.Context) {
 	m.status.Attempt++
 	m.round, m.claimed, m.lost, m.decision, m.mustAsk = 0, false, false, nil, ""
+	m.told, m.toldPace = false, nil
 	m.status.Promotion, m.status.Deciding = nil, false
 	m.claim = protocol.Claim{MoveID: fmt.Sprintf("%s.%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, m.status.Attempt), Topic: m.in.Topic, Partition: *m.in.Partition, To: m.in.To}
 	m.status.MoveID = m.claim.MoveID

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,41 @@ func TestARefusedPromotionWaitsOn(t *testing.T) {
 	result, err := w.runWith(w.input(protocol.LossAuto))
 	if err != nil || result.Promoted || len(w.promoted) != 1 {
 		t.Errorf("the result is %+v (%v), promoted were %d", result, err, len(w.promoted))
+	}
+}
+
+// A move is held while it copies, and goes on during a promotion that is refused: the copy that is waited with again is told so.
+func TestACopyThatIsWaitedWithAfterARefusedPromotionIsToldItsPace(t *testing.T) {
+	w := newLostWorld(t)
+	w.result = protocol.PromoteResult{Refused: "the copy ends at 100, b1 had 120", Promotion: eligible}
+	paces := make(chan protocol.ByteSize, 10)
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+		paces <- a.Limit
+		return nil
+	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	var told []protocol.ByteSize
+	await := func() {
+		select {
+		case pace := <-paces:
+			told = append(told, pace)
+		case <-t.Context().Done():
+		}
+	}
+	w.before[protocol.ActivityPromote] = func(int) error {
+		w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{}})
+		return nil
+	}
+	w.watch = func(call int, _ context.Context, _ *protocol.Promotion) (protocol.SourceLoss, error) {
+		if call == 1 {
+			w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: true}})
+			await()
+			return protocol.SourceLoss{Promotion: eligible}, nil
+		}
+		await()
+		return protocol.SourceLoss{Back: true}, nil
+	}
+	if _, err := w.runWith(w.input(protocol.LossAuto)); err != nil || len(w.promoted) != 1 || !slices.Equal(told, []protocol.ByteSize{heldPace, 0}) {
+		t.Errorf("told was %v, promoted were %d (%v)", told, len(w.promoted), err)
 	}
 }
 

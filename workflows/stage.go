@@ -14,13 +14,16 @@ import (
 
 // stage is what Move and Swap share: the status people see, and how a step is run.
 type stage struct {
-	status    protocol.Status
-	abandoned *protocol.Decision // a person's, to give it all up
-	revocable bool               // the present commit can still be given up
-	tooLong   int                // how often the present claim's cutover would have frozen for too long
-	held      *protocol.Pause    // nothing is copied and no cutover begins while it is set
-	telling   workflow.Mutex     // one pace is told at a time, in the order in which they came
-	of        described
+	status      protocol.Status
+	abandoned   *protocol.Decision // a person's, to give it all up
+	revocable   bool               // the present commit can still be given up
+	tooLong     int                // how often the present claim's cutover would have frozen for too long
+	held        *protocol.Pause    // nothing is copied and no cutover begins while it is set
+	telling     workflow.Mutex     // one pace is told at a time, in the order in which they came
+	stopTelling workflow.CancelFunc
+	told        bool               // the present claim's copies were told a pace, which they keep
+	toldPace    *protocol.ByteSize // which; nil: it is not known whether it has arrived
+	of          described
 }
 
 // described is a workflow that moves partitions, as it says of itself.
@@ -29,6 +32,8 @@ type described interface {
 	title() string  // what goes where
 	where() string  // where it is and where it is to be; it brings that up to date in the status
 	toUndo() string // what undoes it once it is committed
+	pace() protocol.ByteSize
+	setPace(ctx workflow.Context, pace protocol.ByteSize, within time.Duration) error
 }
 
 var (
@@ -79,10 +84,10 @@ func (s *stage) tunable(_ workflow.Context, t protocol.Tune) error {
 }
 
 const (
-	// tunedWithin is how long a destination may take to learn its pace; one that does not answer is not copying.
+	// tunedWithin is how long a person waits for a destination to learn its pace.
 	tunedWithin = time.Minute
-	// heldWithin is how long one attempt lasts to let it learn that it is held.
-	heldWithin = 10 * time.Minute
+	// toldWithin is how long one attempt lasts to let it learn its pace.
+	toldWithin = 10 * time.Minute
 )
 
 // setPace tells a running copy its new pace; within is how long that is tried.
@@ -149,6 +154,9 @@ func (s *stage) enter(ctx workflow.Context, phase string, more ...temporal.Searc
 	s.status.Blocked, s.status.BlockedReason, s.status.BlockedSince, s.status.Unblock = "", "", nil, ""
 	s.upsert(ctx, append([]temporal.SearchAttributeUpdate{phaseKey.ValueSet(phase), blockedKey.ValueSet(notBlocked)}, more...)...)
 	s.show(ctx)
+	if phase == protocol.PhaseCopy {
+		s.tellAgain(ctx)
+	}
 }
 
 // block shows what the move waits for. Waiting for something the operator must mend is not a failure.

@@ -37,7 +37,7 @@ func Swap(ctx workflow.Context, raw converter.RawValue) (*protocol.SwapResult, e
 	if err := errors.Join(s.expose(ctx, s.tune, s.progress), s.takeAbandon(ctx, end)); err != nil {
 		return nil, err
 	}
-	takeAdjustments(ctx, s.adjust)
+	s.takeAdjustments(ctx, s.adjust)
 	for {
 		result, err := s.attempt(ctx)
 		if err != nil && s.fitsOnlyAsTwoMoves(ctx, err) {

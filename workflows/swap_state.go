@@ -40,6 +40,7 @@ func newSwap(ctx workflow.Context, in protocol.SwapInput) *swap {
 func (s *swap) beginAttempt(ctx workflow.Context) {
 	s.status.Attempt++
 	s.round, s.claimed, s.copied = 0, false, [2]protocol.CopyResult{}
+	s.told, s.toldPace = false, nil
 	s.status.MoveID = fmt.Sprintf("%s.%d", workflow.GetInfo(ctx).WorkflowExecution.RunID, s.status.Attempt)
 	for i, side := range s.in.Sides() {
 		s.claims[i] = protocol.Claim{MoveID: protocol.SwapSideID(s.status.MoveID, i), Topic: side.Topic, Partition: *side.Partition}
@@ -114,12 +115,13 @@ func (s *swap) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 	if !s.claimed {
 		return s.status, nil
 	}
-	return s.status, s.setPaces(ctx, tunedWithin)
+	return s.status, s.tunePace(ctx)
 }
 
-// setPaces tells both copies what they may take now.
-func (s *swap) setPaces(ctx workflow.Context, within time.Duration) error {
-	pace := s.pace(s.in.Limit)
+func (s *swap) pace() protocol.ByteSize { return s.paced(s.in.Limit) }
+
+// setPace tells both copies what they may take now.
+func (s *swap) setPace(ctx workflow.Context, pace protocol.ByteSize, within time.Duration) error {
 	told := []workflow.Future{setPace(ctx, s.claims[0], pace, within), setPace(ctx, s.claims[1], pace, within)}
 	err := told[0].Get(ctx, nil)
 	if other := told[1].Get(ctx, nil); err == nil {
@@ -133,7 +135,7 @@ func (s *swap) adjust(ctx workflow.Context, a protocol.Adjust) {
 	if a.Limit != nil {
 		s.in.Limit = *a.Limit
 	}
-	s.adjusted(ctx, a, func(within time.Duration) error { return s.setPaces(ctx, within) })
+	s.adjusted(ctx, a)
 }
 
 func (s *swap) step(i int) protocol.StepArgs {
