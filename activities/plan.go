@@ -66,6 +66,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 		if err != nil {
 			return protocol.PlanSummary{}, err
 		}
+		plan.ETA = plan.Estimate(settings)
 		return summaryOf(kept.ID, plan, kept.Hash, settings, wave), nil
 	}
 	if _, err := p.Store.SampleLoads(ctx, fleetview.EachSample/3, fleetview.KeptSamples); err != nil {
@@ -139,6 +140,8 @@ func (p *Plans) settingsOf(ctx context.Context, args protocol.PlanArgs) (setting
 	}
 	settings.MaxActions = 0 // the whole plan is shown; a wave carries out a part of it
 	settings.Swaps = settings.Swaps && args.Swaps
+	limits := protocol.PlanLimits{MaxInFlight: settings.MaxInFlight, TransfersPerBroker: settings.TransfersPerBroker, MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}.With(args.Limits)
+	settings.MaxInFlight, settings.TransfersPerBroker, settings.MoveRate, settings.BrokerRate = limits.MaxInFlight, limits.TransfersPerBroker, limits.MoveRate, limits.BrokerRate
 	if args.Drain {
 		for g := range settings.Goals {
 			settings.Goals[g].Enabled = false
@@ -151,6 +154,8 @@ func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planne
 	switch {
 	case args.CountOnly:
 		return planner.BalanceCounts(s, settings)
+	case args.Drain && args.Of != "":
+		return planner.MakeDrain(s, settings, args.Of)
 	case args.Undo == "":
 		return planner.MakePlan(s, settings)
 	}
@@ -161,7 +166,9 @@ func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planne
 	if len(moves) == 0 {
 		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("rebalance %q moved nothing that is still recorded; `portage rebalance status` and the report of a rebalance name its id", args.Undo))
 	}
-	return undoOf(s, moves, args.Swaps), nil
+	plan := undoOf(s, moves, args.Swaps)
+	plan.ETA = plan.Estimate(settings)
+	return plan, nil
 }
 
 // undoOf plans the way back of every partition that a rebalance has moved: to where it was before the first of its moves.

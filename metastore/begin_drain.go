@@ -19,9 +19,9 @@ type DrainRequest struct {
 
 // BeginDrain marks a broker as draining when it can be spared: enough brokers stay, and they have room for what it and all
 // other draining brokers own. Both are counted under one lock, so that two drains that begin at once can not each count the
-// other's broker (R30). A broker that is draining already is checked again and stays so.
+// other's broker (R30). A broker that is draining already stays so: room that is lacking then is waited for.
 //
-// Everyone dies before it: nothing happened. After it, or the reply is lost: the broker drains, a repeat is done again.
+// Everyone dies before it: nothing happened. After it, or the reply is lost: the broker drains, a repeat finds that.
 func (s *Store) BeginDrain(ctx context.Context, r DrainRequest) error {
 	return s.guarded(ctx, "BeginDrain", func(ctx context.Context, tx pgx.Tx) error {
 		broker, err := lockForLeaving(ctx, tx, r.Broker)
@@ -31,14 +31,14 @@ func (s *Store) BeginDrain(ctx context.Context, r DrainRequest) error {
 		if broker.Removed {
 			return &Refused{Code: CodeBrokerRemoved, Reason: fmt.Sprintf("broker %q was removed from the fleet already", r.Broker)}
 		}
+		if broker.Draining {
+			return nil
+		}
 		if refused, err := refuseTooFew(ctx, tx, r.Broker, r.MinBrokers); err != nil || refused != nil {
 			return orRefused(refused, err)
 		}
 		if refused, err := refuseRoom(ctx, tx, r); err != nil || refused != nil {
 			return orRefused(refused, err)
-		}
-		if broker.Draining {
-			return nil
 		}
 		if _, err := tx.Exec(ctx, "UPDATE brokers SET draining = true WHERE id = $1", r.Broker); err != nil {
 			return err

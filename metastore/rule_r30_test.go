@@ -162,6 +162,9 @@ func TestR30GuardsOfADrainRefuseAtOnce(t *testing.T) {
 		}
 	}
 	f.exec("UPDATE brokers SET disk_free_bytes = 0")
+	if err := begin("b1", 4); err != nil {
+		t.Errorf("a broker that drains already does not any more: %v", err)
+	}
 	again := f.brokers["b1"]
 	again.Process = uuid.New()
 	if _, err := f.RegisterBroker(t.Context(), again); err != nil {

@@ -23,7 +23,7 @@ func (st *state) drain() (changed bool) {
 	slices.SortFunc(receivers, fuller)
 	goals := st.inEffect([]Goal{NWIn, NWOut, Disk, PartitionCount})
 	for b := range int32(len(st.s.Brokers)) {
-		if !st.s.Brokers[b].Alive || !st.s.Brokers[b].Draining {
+		if !st.s.Brokers[b].Alive || !st.isDrained(b) {
 			continue
 		}
 		for _, i := range st.leaving(b) {
@@ -45,6 +45,11 @@ func (st *state) drain() (changed bool) {
 		}
 	}
 	return changed
+}
+
+// isDrained reports whether this plan empties a broker.
+func (st *state) isDrained(b int32) bool {
+	return st.s.Brokers[b].Draining && (st.drains == none || st.drains == b)
 }
 
 // leaving are the partitions that a draining broker can give away, the largest first.
@@ -103,7 +108,7 @@ func (st *state) blocked() []Blocked {
 	var all []Blocked
 	for i := range int32(st.s.Len()) {
 		b := st.at[i]
-		if !st.s.Brokers[b].Draining || st.capped {
+		if !st.isDrained(b) || st.capped {
 			continue
 		}
 		code := st.s.sourceRule(i, true)

@@ -1,10 +1,33 @@
 package planner
 
 import (
+	"slices"
 	"time"
 
 	"portage/internal/units"
 )
+
+// Estimate is how long the plan takes at least under the limits of other settings than it was made with.
+func (p *Plan) Estimate(settings Settings) *units.Duration {
+	index := map[string]int32{}
+	at := func(broker string) int32 {
+		i, known := index[broker]
+		if !known {
+			i = int32(len(index))
+			index[broker] = i
+		}
+		return i
+	}
+	actions := make([]Action, len(p.Actions))
+	for i, a := range p.Actions {
+		actions[i].Legs = slices.Clone(a.Legs)
+		for n := range a.Legs {
+			leg := &actions[i].Legs[n]
+			leg.from, leg.to = at(leg.From), at(leg.To)
+		}
+	}
+	return eta(&settings, actions, len(index))
+}
 
 // eta is how long the actions take at least under the limits: what the fleet's slots, and the busiest broker's in each
 // direction, need for all of theirs. Nil when the limits start nothing.

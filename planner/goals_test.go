@@ -141,6 +141,41 @@ func TestCooldownsHold(t *testing.T) {
 	}
 }
 
+// Of two brokers that drain, one decommission empties its own: what the other has is not its to move, and waits for nothing of it.
+func TestADrainOfOneBrokerLeavesTheOthersAlone(t *testing.T) {
+	s, settings := disks(t, [][]int64{{3, 2}, {5}, {0}, {0}})
+	var err error
+	for _, broker := range []string{"b0", "b1"} {
+		if s, err = s.WithBrokerDraining(broker); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan, err := MakeDrain(s, settings, "b0")
+	if err != nil || !slices.Equal(told(plan), []string{"0 b0>b2", "1 b0>b3"}) || len(plan.Blocked) > 0 {
+		t.Errorf("planned is %v, blocked %v (%v)", told(plan), plan.Blocked, err)
+	}
+	if all := planned(t, s, settings); len(told(all)) != 3 {
+		t.Errorf("both together it is %v", told(all))
+	}
+	if _, err := MakeDrain(s, settings, "b9"); err == nil {
+		t.Error("an unknown broker is drained")
+	}
+}
+
+// The estimate of a kept plan is that of the limits it is carried out with.
+func TestAPlanIsEstimatedWithOtherLimitsThanItWasMadeWith(t *testing.T) {
+	s, settings := disks(t, [][]int64{{4, 4, 4}, {0}, {0}})
+	plan := planned(t, s, settings)
+	made := *plan.ETA
+	if same := plan.Estimate(settings); *same != made {
+		t.Errorf("with its own limits it takes %v, not %v", *same, made)
+	}
+	settings.MoveRate = 1 << 20
+	if slow := plan.Estimate(settings); time.Duration(*slow) < 400*time.Second || *slow < made {
+		t.Errorf("at 1 MiB a second it takes %v, it was %v", *slow, made)
+	}
+}
+
 func TestADrainIsForRoomFirstAndSaysWhatItCanNot(t *testing.T) {
 	s := fleetFor(t, func(b *Builder) error {
 		return add(b.AddBroker(Broker{ID: "b0", Alive: true, Draining: true}), b.AddBroker(Broker{ID: "b1", Alive: true, DiskBytes: 100 * gib, DiskFreeBytes: 11 * gib}),

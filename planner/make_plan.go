@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -16,12 +17,28 @@ import (
 // are only so many steps. Why a plan of the state it leads to is empty: it ended with a round in which nothing could be
 // done, that round looked only at the state, and the former copies and rows of moves in flight that come with the real
 // state allow nothing that was not looked at.
-func MakePlan(s *Snapshot, settings Settings) (*Plan, error) {
+func MakePlan(s *Snapshot, settings Settings) (*Plan, error) { return makePlan(s, settings, none) }
+
+// MakeDrain plans what empties one draining broker, and leaves alone what other draining brokers have.
+func MakeDrain(s *Snapshot, settings Settings, broker string) (*Plan, error) {
+	b := s.broker(broker)
+	if b == none {
+		return nil, fmt.Errorf("there is no broker %q", broker)
+	}
+	for g := range settings.Goals {
+		settings.Goals[g].Enabled = false
+	}
+	return makePlan(s, settings, b)
+}
+
+// makePlan plans; only is the one broker that is drained, none for all that drain.
+func makePlan(s *Snapshot, settings Settings, only int32) (*Plan, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
 	}
 	plan := &Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []Action{}}
 	st := newState(s, &settings)
+	st.drains = only
 	goals := settings.byPriority()
 	if s.Recoveries > 0 {
 		plan.Held = recoveryHolds(s.Recoveries)

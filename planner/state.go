@@ -23,6 +23,7 @@ type state struct {
 	order     []int32 // partitions in the order in which they first left their place; some may be back there
 	net       int     // partitions that are not where they were
 	capped    bool
+	drains    int32 // the one broker that is drained; none: all that are to be
 }
 
 // decision is why a partition is where it is now.

@@ -19,7 +19,10 @@ type DecommissionStarted struct {
 
 func parseDecommission(raw []byte) (protocol.DecommissionInput, error) {
 	in, err := protocol.ParseDecommissionInput(raw)
-	if err == nil && in.DryRun {
+	switch {
+	case err == nil && in.Carried != nil:
+		err = badRequest(`"carried" is not for callers`)
+	case err == nil && in.DryRun:
 		err = badRequest(`"dryRun" is a call of its own: GET /v1/decommissions/%s/check`, in.Broker)
 	}
 	return in, err

@@ -106,7 +106,7 @@ func (g *rig) wrong(t *testing.T) {
 	for _, c := range [][2]string{
 		{"POST /v1/moves", `,"topic":"orders","partition":-1,"to":"b2"`}, {"POST /v1/moves", `,"topic":"orders","partition":0`}, {"POST /v1/moves", `,"topic":"orders","partition":0,"to":"b2","plan":"p"`},
 		{"POST /v1/swaps", `,"a":{"topic":"orders","partition":0},"b":{"topic":"orders","partition":0}`},
-		{"POST /v1/decommissions", `,"broker":""`}, {"POST /v1/decommissions", `,"broker":"b2","minBrokers":0`}, {"POST /v1/decommissions", `,"broker":"b2","dryRun":true`},
+		{"POST /v1/decommissions", `,"broker":""`}, {"POST /v1/decommissions", `,"broker":"b2","minBrokers":0`}, {"POST /v1/decommissions", `,"broker":"b2","dryRun":true`}, {"POST /v1/decommissions", `,"broker":"b2","carried":{}`},
 		{"POST /v1/rebalance", `,"maxInFlight":-1`}, {"POST /v1/rebalance", `,"hash":"short"`}, {"POST /v1/rebalance", `,"dryRun":true`}, {"POST /v1/rebalance", `,"carried":{}`},
 		{"POST /v1/rebalance/undo", ``}, {"POST /v1/rebalance/approve", `,"hash":"short"`},
 		{"POST /v1/moves/orders/x/cancel", ``}, {"POST /v1/moves/orders/0/tune", ``},

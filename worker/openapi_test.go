@@ -57,7 +57,7 @@ var calls = map[string]struct {
 }
 
 // notForCallers are fields of inputs that only workflows set; a call that has one is refused.
-var notForCallers = map[string]bool{"RebalanceInput.carried": true, "RebalanceInput.dryRun": true, "MoveInput.earlier": true, "MoveInput.plan": true, "MoveInput.planSeq": true,
+var notForCallers = map[string]bool{"RebalanceInput.carried": true, "DecommissionInput.carried": true, "RebalanceInput.dryRun": true, "MoveInput.earlier": true, "MoveInput.plan": true, "MoveInput.planSeq": true,
 	"SwapInput.earlier": true, "SwapInput.plan": true, "SwapInput.planSeq": true, "DecommissionInput.dryRun": true}
 
 type openAPIFile struct {

@@ -38,6 +38,10 @@ func Decommission(ctx workflow.Context, raw converter.RawValue) (*protocol.Decom
 	}
 	d := &decommission{in: in, args: protocol.DrainArgs{Broker: in.Broker, MinBrokers: in.Least(), By: in.By, Reason: in.Reason},
 		status: protocol.DecommissionStatus{Broker: in.Broker, By: in.By, Reason: in.Reason}}
+	if c := in.Carried; c != nil {
+		d.marked, d.status.Rounds, d.status.Counts = true, c.Rounds, c.Counts
+	}
+	d.watchShedding(ctx)
 	err = workflow.SetQueryHandlerWithOptions(ctx, protocol.QueryStatus, func() (protocol.DecommissionStatus, error) { return d.status, nil },
 		workflow.QueryHandlerOptions{Description: "what is left on the broker and what it waits for"})
 	if err != nil {
@@ -59,6 +63,31 @@ type decommission struct {
 }
 
 func (d *decommission) do(ctx workflow.Context) (*protocol.DecommissionResult, error) {
+	if d.in.Carried == nil {
+		if done, err := d.begin(ctx); done != nil || err != nil {
+			return done, err
+		}
+	}
+	for range shedRounds {
+		d.status.Rounds++
+		removed, err := d.shedAndRemove(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if removed {
+			return d.safe(ctx), nil
+		}
+		if err := workflow.Sleep(ctx, shedPause); err != nil {
+			return nil, err
+		}
+	}
+	in := d.in
+	in.Carried = &protocol.DecommissionCarried{Rounds: d.status.Rounds, Counts: d.status.Counts}
+	return nil, workflow.NewContinueAsNewError(ctx, protocol.WorkflowDecommission, in)
+}
+
+// begin checks every guard and marks the broker. It is done at once when only a look was asked for, or the broker is gone already.
+func (d *decommission) begin(ctx workflow.Context) (done *protocol.DecommissionResult, err error) {
 	d.enter(ctx, protocol.PhaseChecking)
 	if err := d.check(ctx); err != nil {
 		return nil, err
@@ -74,23 +103,28 @@ func (d *decommission) do(ctx workflow.Context) (*protocol.DecommissionResult, e
 	}
 	d.enter(ctx, protocol.PhaseDraining)
 	d.marked = true // before it: the reply may be lost
-	if err := d.run(ctx, protocol.ActivityBeginDrain, d.in.Broker+" takes nothing more", d.args, nil); err != nil {
-		return nil, err
-	}
-	for range shedRounds {
-		d.status.Rounds++
-		removed, err := d.shedAndRemove(ctx)
-		if err != nil {
-			return nil, err
+	return nil, d.run(ctx, protocol.ActivityBeginDrain, d.in.Broker+" takes nothing more", d.args, nil)
+}
+
+// watchShedding shows what its moves as a whole wait for, as the rebalance that makes them says.
+func (d *decommission) watchShedding(ctx workflow.Context) {
+	signals := workflow.GetSignalChannel(ctx, protocol.SignalBlocked)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var o planner.Objection
+			if more := signals.Receive(ctx, &o); !more || ctx.Err() != nil {
+				return
+			}
+			if d.status.Phase != protocol.PhaseShedding {
+				continue
+			}
+			if o.Code == "" {
+				d.enter(ctx, protocol.PhaseShedding)
+				continue
+			}
+			d.block(ctx, o.Code, o.Reason)
 		}
-		if removed {
-			return d.safe(ctx), nil
-		}
-		if err := workflow.Sleep(ctx, shedPause); err != nil {
-			return nil, err
-		}
-	}
-	return nil, workflow.NewContinueAsNewError(ctx, protocol.WorkflowDecommission, d.in) // it is draining already: checked again, and on
+	})
 }
 
 // shedAndRemove gives away what can go now, and removes the broker once nothing is left.
@@ -117,13 +151,13 @@ func (d *decommission) shedAndRemove(ctx workflow.Context) (removed bool, err er
 	return true, nil
 }
 
-// shed runs one Rebalance that does nothing but drain. Its own end is no failure of this: what it could not move is looked at again.
+// shed runs one Rebalance that does nothing but drain this broker: the moves of another decommission are not its own to end. Its own end is no failure of this: what it could not move is looked at again.
 func (d *decommission) shed(ctx workflow.Context) error {
 	d.enter(ctx, protocol.PhaseShedding)
 	d.status.Rebalance = protocol.ShedWorkflowID(d.in.Broker)
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: d.status.Rebalance, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
 		WaitForCancellation: true, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE, StaticSummary: "give away what " + d.in.Broker + " has"})
-	in := protocol.RebalanceInput{Drain: true, Limits: d.in.Limits, By: d.in.By, Reason: strings.TrimSpace("decommission of " + d.in.Broker + ": " + d.in.Reason)}
+	in := protocol.RebalanceInput{Drain: true, DrainBroker: d.in.Broker, Limits: d.in.Limits, By: d.in.By, Reason: strings.TrimSpace("decommission of " + d.in.Broker + ": " + d.in.Reason)}
 	var result protocol.RebalanceResult
 	waiting, _ := workflow.NewDisconnectedContext(ctx)
 	err := workflow.ExecuteChildWorkflow(child, protocol.WorkflowRebalance, in).Get(waiting, &result)

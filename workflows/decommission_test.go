@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -31,6 +32,7 @@ type leaving struct {
 	removal  []*planner.Objection // what the next removals are refused with
 	calls    []string
 	draining bool
+	blocks   []planner.Objection // what the moves say of themselves, one after the other
 }
 
 func newLeaving(t *testing.T, owned int) *leaving {
@@ -67,10 +69,19 @@ func newLeaving(t *testing.T, owned int) *leaving {
 	})
 	l.env.RegisterWorkflowWithOptions(Decommission, workflow.RegisterOptions{Name: protocol.WorkflowDecommission})
 	l.env.RegisterWorkflowWithOptions(func(ctx workflow.Context, in protocol.RebalanceInput) (*protocol.RebalanceResult, error) {
-		if !in.Drain || !l.draining {
+		if !in.Drain || in.DrainBroker != "b4" || !l.draining {
 			t.Errorf("rebalanced with %+v while draining is %v", in, l.draining)
 		}
 		l.calls = append(l.calls, "shed")
+		for _, o := range l.blocks {
+			parent := workflow.GetInfo(ctx).ParentWorkflowExecution
+			if err := workflow.SignalExternalWorkflow(ctx, parent.ID, "", protocol.SignalBlocked, o).Get(ctx, nil); err != nil {
+				t.Error(err)
+			}
+			if err := workflow.Sleep(ctx, l.lasts); err != nil {
+				return nil, err
+			}
+		}
 		if err := workflow.Sleep(ctx, l.lasts); err != nil {
 			return nil, err
 		}
@@ -156,6 +167,60 @@ func TestDecommissionWaitsVisiblyForWhatCanNotLeave(t *testing.T) {
 		t.Errorf("it ended with %+v, %v", result, err)
 	}
 	l.expect(t, "drain", "shed", "shed", "remove")
+}
+
+// A decommission that has waited for long goes on in a new run, which knows that the broker drains: a guard that would refuse it now does not
+// end it, and a cancel takes the mark back.
+func TestDecommissionThatWaitsForLongStaysTheSame(t *testing.T) {
+	l := newLeaving(t, 10)
+	l.stuck, l.perRound = 3, 7
+	_, err := l.run(t, protocol.DecommissionInput{Reason: "old"})
+	var again *workflow.ContinueAsNewError
+	if !errors.As(err, &again) {
+		t.Fatalf("it ended with %v", err)
+	}
+	var next protocol.DecommissionInput
+	if err := converter.GetDefaultDataConverter().FromPayloads(again.Input, &next); err != nil {
+		t.Fatal(err)
+	}
+	if c := next.Carried; c == nil || c.Counts.Moved != 7 || c.Rounds != shedRounds || next.Reason != "old" {
+		t.Fatalf("it goes on with %+v", next)
+	}
+	for name, tc := range map[string]struct {
+		cancel bool
+		calls  []string
+	}{"nothing stands against it any more": {false, []string{"shed", "remove"}}, "cancelled at once": {true, []string{"undrain"}}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeaving(t, 3)
+			l.draining = true
+			l.refused = []planner.Objection{{Code: "too_little_room", Reason: "the others have filled up"}}
+			if tc.cancel {
+				l.env.RegisterDelayedCallback(l.env.CancelWorkflow, 0)
+			}
+			result, err := l.run(t, next)
+			if tc.cancel != temporal.IsCanceledError(err) || (!tc.cancel && (result.Counts.Moved != 10 || !result.Safe)) {
+				t.Errorf("it ended with %+v, %v", result, err)
+			}
+			l.expect(t, tc.calls...)
+		})
+	}
+}
+
+// What the moves wait for as a whole, as while the fleet is paused, the decommission shows as its own.
+func TestDecommissionShowsWhatItsMovesWaitFor(t *testing.T) {
+	l := newLeaving(t, 10)
+	l.lasts = time.Hour
+	l.blocks = []planner.Objection{{Code: protocol.CodePaused, Reason: "paused by ops: backup"}, {}}
+	for after, want := range map[time.Duration]string{30 * time.Minute: protocol.CodePaused, 90 * time.Minute: ""} {
+		l.env.RegisterDelayedCallback(func() {
+			if s := l.status(t); s.Blocked != want || s.Phase != protocol.PhaseShedding || (want != "" && s.Unblock == "") {
+				t.Errorf("after %s it is %+v", after, s)
+			}
+		}, after)
+	}
+	if result, err := l.run(t, protocol.DecommissionInput{}); err != nil || !result.Safe {
+		t.Errorf("it ended with %+v, %v", result, err)
+	}
 }
 
 func TestDecommissionWaitsWhileItsRemovalIsRefused(t *testing.T) {

@@ -119,7 +119,7 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhasePlanning)
 	r.plans++
 	r.stale = false
-	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, CountOnly: r.in.CountOnly, Swaps: r.swaps,
+	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Of: r.in.DrainBroker, Limits: r.in.Limits, CountOnly: r.in.CountOnly, Swaps: r.swaps,
 		Settings: r.in.Settings, By: r.in.By, Reason: r.in.Reason}
 	var plan protocol.PlanSummary
 	if err := r.run(ctx, protocol.ActivityPlan, "look at the fleet and plan", args, &plan); err != nil {
@@ -229,7 +229,12 @@ func (r *rebalance) awaitChange(ctx workflow.Context) error {
 	if r.late() {
 		return workflow.Await(ctx, changed)
 	}
-	return r.untilDeadline(ctx, changed)
+	err := r.untilDeadline(ctx, changed)
+	if r.late() {
+		r.estimate(ctx) // now it is known
+		r.show(ctx)
+	}
+	return err
 }
 
 // landAll waits for every move in flight when the rebalance itself is cancelled: their contexts are, so those that have not

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"portage/planner"
 	"portage/workflows/protocol"
 )
 
@@ -60,7 +61,8 @@ type rebalance struct {
 	since                  time.Time
 	blocked, blockedReason string
 	eta                    *time.Time
-	unheldETA              time.Time // without the hours that the window is closed
+	unheldETA              time.Time         // without the hours that the window is closed
+	toldOf                 planner.Objection // its decommission
 	lateBecause, ended     string
 }
 
@@ -195,6 +197,7 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 		})
 	}
 	r.changed = true
+	r.estimate(ctx)
 	r.show(ctx)
 	return r.status(), nil
 }
@@ -289,6 +292,12 @@ func (r *rebalance) estimate(ctx workflow.Context) {
 		left := float64(max(0, r.last.Bytes-r.movedBytes)) / (float64(r.movedBytes) / took.Seconds())
 		r.unheldETA = now.Add(time.Duration(left * float64(time.Second)))
 	}
+	if soonest := now.Add(r.atLeast()); soonest.After(r.unheldETA) && r.last.Actions > 0 {
+		r.unheldETA = soonest
+	}
+	if len(r.flights) > 0 && !r.unheldETA.After(now) {
+		r.unheldETA = now.Add(time.Second) // it takes longer than was thought
+	}
 	eta := r.unheldETA
 	if w := r.window; w != nil {
 		switch {
@@ -300,9 +309,18 @@ func (r *rebalance) estimate(ctx workflow.Context) {
 	}
 	r.eta = &eta
 	r.lateBecause = ""
-	if d := r.in.Deadline; d != nil && r.eta != nil && r.eta.After(*d) {
+	if d := r.in.Deadline; d != nil && r.last.Actions > 0 && r.eta.After(*d) {
 		r.lateBecause = fmt.Sprintf("it will take until about %s and its deadline is %s: raise the limits, or let less move", r.eta.UTC().Format(time.RFC3339), d.UTC().Format(time.RFC3339))
 	}
+}
+
+// atLeast is how long what is left takes at least at the present limits; 0 when they do not limit the bytes.
+func (r *rebalance) atLeast() time.Duration {
+	rate := float64(r.limits.EachMove()) * float64(min(r.limits.MaxInFlight, protocol.MostInFlight))
+	if rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(max(0, r.last.Bytes-r.movedBytes)) / rate * float64(time.Second))
 }
 
 func (r *rebalance) run(ctx workflow.Context, activity, summary string, args, result any) error {
@@ -317,6 +335,7 @@ func (r *rebalance) enter(ctx workflow.Context, phase string) {
 	}
 	upsert(ctx, phaseKey.ValueSet(phase), blockedKey.ValueSet(code))
 	r.show(ctx)
+	r.tellDecommission(ctx)
 }
 
 func (r *rebalance) block(ctx workflow.Context, code, reason string) {
@@ -329,6 +348,18 @@ func (r *rebalance) block(ctx workflow.Context, code, reason string) {
 	}
 	r.blocked, r.blockedReason = code, reason
 	r.show(ctx)
+	r.tellDecommission(ctx)
+}
+
+// tellDecommission lets the decommission whose moves these are show what they wait for. It is gone: there is nobody to show it.
+func (r *rebalance) tellDecommission(ctx workflow.Context) {
+	parent := workflow.GetInfo(ctx).ParentWorkflowExecution
+	now := planner.Objection{Code: r.blocked, Reason: r.blockedReason}
+	if parent == nil || r.in.DrainBroker == "" || r.toldOf == now || ctx.Err() != nil {
+		return
+	}
+	r.toldOf = now
+	workflow.SignalExternalWorkflow(ctx, parent.ID, "", protocol.SignalBlocked, now)
 }
 
 func upsert(ctx workflow.Context, updates ...temporal.SearchAttributeUpdate) {

@@ -26,6 +26,7 @@ import (
 // rebalancing stands for the fleet of a Rebalance: plans made of moves, and children that end as a test says.
 type rebalancing struct {
 	heldBack *planner.Objection // no plan is made
+	heard    []planner.Objection
 	t        *testing.T
 	env      *testsuite.TestWorkflowEnvironment
 	plans    [][]protocol.PlannedAction // made one after the other; the last for ever
@@ -95,8 +96,22 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	r.env.RegisterWorkflowWithOptions(r.child, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	r.env.RegisterWorkflowWithOptions(r.swapChild, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
+	r.env.RegisterWorkflowWithOptions(r.decommission, workflow.RegisterOptions{Name: "decommission of b1"})
 	r.env.OnUpsertTypedSearchAttributes(mock.Anything).Return(nil).Maybe()
 	return r
+}
+
+// decommission stands for a Decommission, and keeps what it hears of its rebalance.
+func (r *rebalancing) decommission(ctx workflow.Context) error {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var o planner.Objection
+			workflow.GetSignalChannel(ctx, protocol.SignalBlocked).Receive(ctx, &o)
+			r.heard = append(r.heard, o)
+		}
+	})
+	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: "shed"})
+	return workflow.ExecuteChildWorkflow(child, protocol.WorkflowRebalance, protocol.RebalanceInput{Drain: true, DrainBroker: "b1"}).Get(ctx, nil)
 }
 
 // child stands for Move.
@@ -418,6 +433,49 @@ func TestRebalanceSaysEarlyThatItsDeadlineCanNotBeMet(t *testing.T) {
 	result := r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
 	if result.Counts.Moved != 24 || !strings.Contains(result.Ended, "deadline") {
 		t.Errorf("the report is %+v", result)
+	}
+}
+
+// The limits that a rebalance is started with, or given later, count in its estimate.
+func TestRebalanceEstimatesWithItsOwnLimits(t *testing.T) {
+	r := newRebalancing(t, moves(40)) // 40 MiB, an hour by the limits of the settings
+	slow, fast := protocol.ByteSize(1<<10), protocol.ByteSize(0)
+	deadline := r.env.Now().Add(80 * time.Minute)
+	r.env.RegisterDelayedCallback(func() {
+		if s := r.status(); s.Late == "" || s.ETA.Sub(deadline) < 5*time.Minute {
+			t.Errorf("at 8 KiB a second in all it is %+v", s)
+		}
+	}, time.Second)
+	r.update(2*time.Second, protocol.UpdateLimits, protocol.Limits{MoveRate: &fast})
+	r.mustRun(protocol.RebalanceInput{Deadline: &deadline, Limits: protocol.Limits{MoveRate: &slow}})
+	if got := r.made[0].Limits.MoveRate; got == nil || *got != slow {
+		t.Errorf("planned was with %+v", r.made[0].Limits)
+	}
+}
+
+// A deadline that passes while a move takes longer than was thought is said to be missed.
+func TestRebalanceWhoseDeadlineHasPassedSaysSoWhileItsMovesEnd(t *testing.T) {
+	r := newRebalancing(t, moves(1))
+	r.lasts = 3 * time.Hour
+	deadline := r.env.Now().Add(2 * time.Hour)
+	r.env.RegisterDelayedCallback(func() {
+		if s := r.status(); s.Late == "" || len(s.InFlight) != 1 {
+			t.Errorf("after its deadline it is %+v", s)
+		}
+	}, 150*time.Minute)
+	r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
+}
+
+// The decommission whose moves these are hears what they wait for, and that they do not any more.
+func TestRebalanceTellsItsDecommissionWhatItWaitsFor(t *testing.T) {
+	r := newRebalancing(t, moves(3))
+	r.pause = protocol.Pause{Paused: true, By: "ops", Reason: "backup"}
+	r.env.ExecuteWorkflow("decommission of b1")
+	if err := r.env.GetWorkflowError(); err != nil || len(r.moved) != 3 || r.made[0].Of != "b1" {
+		t.Errorf("it ended with %v after %d moves, planned with %+v", err, len(r.moved), r.made[0])
+	}
+	if h := r.heard; len(h) != 2 || h[0].Code != protocol.CodePaused || !strings.Contains(h[0].Reason, "backup") || h[1].Code != "" {
+		t.Errorf("it heard %+v", h)
 	}
 }
 

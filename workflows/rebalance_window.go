@@ -85,5 +85,9 @@ func (r *rebalance) awaitWindow(ctx workflow.Context) error {
 	}
 	r.enter(ctx, protocol.PhaseWindow)
 	r.block(ctx, r.outside.Blocks(), heldBecause(*r.outside))
+	if d := r.in.Deadline; d != nil && r.window.Until.After(*d) {
+		r.lateBecause = fmt.Sprintf("its window opens at %s and its deadline is %s", r.window.Until.Format(time.RFC3339), d.UTC().Format(time.RFC3339))
+		r.show(ctx)
+	}
 	return r.untilDeadline(ctx, func() bool { return r.outside == nil })
 }

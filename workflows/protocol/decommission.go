@@ -18,6 +18,14 @@ type DecommissionInput struct {
 	Limits            // of the moves
 	By         string `json:"by,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+	// Carried is what earlier runs of the workflow did; it is not for people.
+	Carried *DecommissionCarried `json:"carried,omitempty"`
+}
+
+// DecommissionCarried goes from run to run of one decommission, whose broker drains since the first.
+type DecommissionCarried struct {
+	Rounds int             `json:"rounds"`
+	Counts RebalanceCounts `json:"counts"`
 }
 
 // MinBrokersDefault is how many brokers stay unless the input says otherwise.

@@ -58,6 +58,7 @@ const (
 	SignalProgress = "progress"
 	UpdateTune     = "tune"
 	SignalAdjust   = "adjust"
+	SignalBlocked  = "blocked" // to a decommission, from the rebalance that empties its broker
 
 	// The updates of a rebalance.
 	UpdateApprove = "approve"

@@ -21,6 +21,8 @@ type RebalanceInput struct {
 	Undo string `json:"undo,omitempty"`
 	// Drain plans for nothing but emptying draining brokers.
 	Drain bool `json:"drain,omitempty"`
+	// DrainBroker empties, with Drain, this one alone.
+	DrainBroker string `json:"drainBroker,omitempty"`
 	// CountOnly plans by the number of partitions alone, exactly and with the fewest moves; draining brokers are emptied too.
 	CountOnly bool `json:"countOnly,omitempty"`
 	// Limits; what is absent is as the planner's settings say.
@@ -168,6 +170,9 @@ func ParseRebalanceInput(raw []byte) (RebalanceInput, error) {
 	if kinds > 1 {
 		faults = append(faults, `"hash", "undo", "drain" and "countOnly" exclude each other`)
 	}
+	if in.DrainBroker != "" && !in.Drain {
+		faults = append(faults, `"drainBroker" says which broker "drain" empties`)
+	}
 	if in.Hash != "" && len(in.Hash) < 8 {
 		faults = append(faults, `"hash" has fewer than 8 characters`)
 	}
@@ -249,6 +254,8 @@ type PlanArgs struct {
 	Hash      string          `json:"hash,omitempty"` // of the plan to take instead
 	Undo      string          `json:"undo,omitempty"`
 	Drain     bool            `json:"drain,omitempty"`
+	Of        string          `json:"of,omitempty"`    // with Drain, the one broker to empty
+	Limits    Limits          `json:"limits,omitzero"` // what differs from those of the settings, for the estimate
 	Swaps     bool            `json:"swaps,omitempty"` // who asks carries out swaps, so they may be planned where the settings allow them
 	CountOnly bool            `json:"countOnly,omitempty"`
 	Settings  json.RawMessage `json:"settings,omitempty"`
