@@ -232,6 +232,21 @@ func TestScoresTellTheLoadedFromTheIdle(t *testing.T) {
 	if !(scores[0].Total > scores[1].Total && scores[1].Total > scores[2].Total && scores[2].Total == 0) || scores[0].Owned != 2 || scores[0].History != 3 {
 		t.Errorf("%+v", scores)
 	}
+	// Of nothing in the fleet, followers, traffic and copies, there is no average to be below.
+	if mean := (scores[0].Total + scores[1].Total + scores[2].Total) / 3; mean < 0.999 || mean > 1.001 {
+		t.Errorf("the mean of the scores is %v", mean)
+	}
+	// A plan of nothing leaves every score as it is, while copies are in progress too.
+	s, settings = disks(t, [][]int64{{4}, {4}, {4}}, func(i int32, p *Partition) {
+		if i == 0 {
+			p.Owner, p.Target = "b1", "b0"
+		}
+	})
+	for _, b := range planned(t, s, settings).Brokers {
+		if b.Score.Total != b.ScoreAfter || b.Score.Total != 1 {
+			t.Errorf("%s goes from %v to %v", b.ID, b.Score.Total, b.ScoreAfter)
+		}
+	}
 }
 
 func TestTheHardRulesOfCopies(t *testing.T) {

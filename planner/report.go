@@ -36,13 +36,7 @@ func brokerReports(plan *Plan, s *Snapshot, settings *Settings, start, at []int3
 	figures := func(of func(g Goal) int64) Figures { return Figures{of(NWIn), of(NWOut), of(Disk), of(PartitionCount)} }
 	for b := range s.Brokers {
 		r := &reports[b]
-		r.ID, r.State = s.Brokers[b].ID, "in service"
-		switch {
-		case !s.Brokers[b].Alive:
-			r.State = "dead"
-		case s.Brokers[b].Draining:
-			r.State = "draining"
-		}
+		r.ID, r.State = s.Brokers[b].ID, s.Brokers[b].State()
 		r.Before = figures(func(g Goal) int64 { return before[g][b] })
 		r.After = figures(func(g Goal) int64 { return after[g][b] })
 		r.Upper = figures(func(g Goal) int64 {
@@ -51,7 +45,8 @@ func brokerReports(plan *Plan, s *Snapshot, settings *Settings, start, at []int3
 			}
 			return all[g].upper[b]
 		})
-		r.Score, r.ScoreAfter = scoreBefore[b], scoreAfter[b].Total
+		r.Score, r.ScoreAfter = scoreBefore[b], scoreAfter[b].lasting
+		r.Score.Total = r.Score.lasting // comparable: copies in progress are over when the plan is
 		r.RoomBytes, r.RoomUnknown = room.free[b], room.unknown[b]
 	}
 	for i := range plan.Actions {

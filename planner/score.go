@@ -1,8 +1,8 @@
 package planner
 
 // BrokerScore is how loaded a broker is, part by part (F25). Each part is what the broker has per unit of its capacity and
-// weight, in terms of the fleet's mean: 1 is average. Total is their weighted mean. It orders brokers that a goal finds
-// equal: who sheds first, who takes first.
+// weight, in terms of the fleet's mean: 1 is average. Total is the weighted mean of the parts of which the fleet has anything.
+// It orders brokers that a goal finds equal: who sheds first, who takes first.
 type BrokerScore struct {
 	Total    float64 `json:"total"`
 	Owned    float64 `json:"owned"`    // partitions it owns, or will once the moves in flight are over
@@ -10,6 +10,8 @@ type BrokerScore struct {
 	History  float64 `json:"history"`  // sum of h/(h+k): many partitions of any size cost more than one large
 	Traffic  float64 `json:"traffic"`  // bytes a second in and out
 	Sync     float64 `json:"sync"`     // copies it gives and takes now: passing, so it orders nothing
+
+	lasting float64 // Total without Sync
 }
 
 const scoreParts = 5
@@ -43,30 +45,44 @@ func scores(s *Snapshot, settings *ScoreSettings, at []int32, sync bool) []Broke
 	shares := [scoreParts][]float64{sharesFor(s, PartitionCount), sharesFor(s, PartitionCount), sharesFor(s, Disk), sharesFor(s, NWIn), sharesFor(s, PartitionCount)}
 	weights := [scoreParts]float64{settings.Owned, settings.Followed, settings.History, settings.Traffic, settings.Sync}
 	result := make([]BrokerScore, n)
-	sum := 0.0
+	all, lasting := 0.0, 0.0 // the weights of the parts
 	for part := range raw {
-		if part < scoreParts-1 || sync {
-			sum += weights[part]
-		}
 		total, share := 0.0, 0.0
 		for b := range n {
 			total, share = total+raw[part][b], share+shares[part][b]
 		}
+		if total == 0 {
+			continue
+		}
+		passes := part == scoreParts-1
 		for b := range n {
 			value := 0.0
-			if total > 0 && shares[part][b] > 0 {
+			if shares[part][b] > 0 {
 				value = raw[part][b] / total * share / shares[part][b]
 			}
 			*result[b].part(part) = value
 			result[b].Total += weights[part] * value
+			if !passes {
+				result[b].lasting += weights[part] * value
+			}
+		}
+		all += weights[part]
+		if !passes {
+			lasting += weights[part]
 		}
 	}
 	for b := range result {
-		if sum > 0 {
-			result[b].Total /= sum
-		}
+		result[b].Total, result[b].lasting = ratio(result[b].Total, all), ratio(result[b].lasting, lasting)
 	}
 	return result
+}
+
+// ratio is 0 of nothing.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
 }
 
 func (s *BrokerScore) part(i int) *float64 {

@@ -20,6 +20,17 @@ type Broker struct {
 	Weight float64 `json:"weight,omitempty"`
 }
 
+// State is in service, draining, or dead: its agent does not answer.
+func (b *Broker) State() string {
+	switch {
+	case !b.Alive:
+		return "dead"
+	case b.Draining:
+		return "draining"
+	}
+	return "in service"
+}
+
 func (b *Broker) weight() float64 {
 	if b.Weight == 0 {
 		return 1

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"portage/metastore"
 	"portage/planner"
 )
 
 type configCmd struct {
-	Show configShowCmd `cmd:"" help:"List the settings."`
+	Show configShowCmd `cmd:"" default:"withargs" help:"List the settings, those of the planner too."`
 	Set  configSetCmd  `cmd:"" help:"Change one setting."`
 }
 
@@ -30,6 +34,11 @@ func (c *configShowCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return unreachable(err)
 	}
+	parts, err := plannerSettings(settings)
+	if err != nil {
+		return err
+	}
+	settings = append(settings, parts...)
 	if c.JSON {
 		return printJSON(settings)
 	}
@@ -39,6 +48,57 @@ func (c *configShowCmd) Run(ctx context.Context) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Key, s.Value, s.Default, dash(s.SetBy), dash(s.Reason), s.Means)
 	}
 	return w.Flush()
+}
+
+// plannerSettings are the parts of the one setting that the planner's are kept in, each with the value in force and its default.
+func plannerSettings(all []metastore.Setting) (parts []metastore.Setting, err error) {
+	i := slices.IndexFunc(all, func(s metastore.Setting) bool { return s.Key == metastore.SettingPlanner })
+	if i < 0 {
+		return nil, nil
+	}
+	whole := all[i]
+	inForce, err := planner.ParseSettings([]byte(whole.Value))
+	if err != nil {
+		return nil, err
+	}
+	values, err := flat(inForce)
+	if err != nil {
+		return nil, err
+	}
+	defaults, err := flat(planner.DefaultSettings())
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		part := metastore.Setting{Key: whole.Key + "." + key, Value: values[key], Default: defaults[key], Means: "see docs/planner.md"}
+		if part.Value != part.Default {
+			part.SetBy, part.Reason, part.SetAt = whole.SetBy, whole.Reason, whole.SetAt
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// flat are the planner's settings by their paths, as goals.DISK.deviation.
+func flat(s planner.Settings) (map[string]string, error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	var walk func(path string, raw json.RawMessage)
+	walk = func(path string, raw json.RawMessage) {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(raw, &object) != nil { // a value
+			all[path] = strings.Trim(string(raw), `"`)
+			return
+		}
+		for key, value := range object {
+			walk(strings.TrimPrefix(path+"."+key, "."), value)
+		}
+	}
+	walk("", raw)
+	return all, nil
 }
 
 type configSetCmd struct {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"portage/brokeragent/control"
 	"portage/internal/operate"
+	"portage/metastore"
+	"portage/planner"
 	"portage/workflows/protocol"
 )
 
@@ -82,7 +85,17 @@ func printCheck(broker string, check protocol.DrainCheck) {
 		fmt.Println(line)
 	}
 	for _, w := range check.Waits {
-		fmt.Printf("would wait (%s): %s\n", w.Code, w.Reason)
+		what := broker
+		if w.Topic != "" {
+			what = fmt.Sprintf("%s/%d", w.Topic, w.Partition)
+		}
+		fmt.Printf("%s would wait: %s (%s)\n", what, w.Reason, w.Code)
+	}
+	if check.Inbound > 0 {
+		fmt.Printf("%d partitions are on their way to it: it would wait for them to arrive and leave again\n", check.Inbound)
+	}
+	if slices.ContainsFunc(check.Refused, func(o planner.Objection) bool { return o.Code == metastore.CodeUnknownBroker }) {
+		return // there is nothing to tell of it
 	}
 	fmt.Printf("broker %s owns %d partitions: %d would move, %s to copy, at least %s\n", broker, check.Owned, check.Moves, protocol.ByteSize(check.Bytes), time.Duration(check.ETA).Round(time.Second))
 }
@@ -146,9 +159,9 @@ func (c *scoreCmd) Run(ctx context.Context) error {
 		return printJSON(rows)
 	}
 	w := table()
-	fmt.Fprintln(w, "BROKER\tSCORE\tOWNED\tFOLLOWED\tHISTORY\tTRAFFIC\tSYNC")
+	fmt.Fprintln(w, "BROKER\tSTATE\tSCORE\tOWNED\tFOLLOWED\tHISTORY\tTRAFFIC\tSYNC")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", r.Broker, r.Total, r.Owned, r.Followed, r.History, r.Traffic, r.Sync)
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\n", r.Broker, r.State, r.Total, r.Owned, r.Followed, r.History, r.Traffic, r.Sync)
 	}
 	return w.Flush()
 }

@@ -81,10 +81,18 @@ func ReadFor(ctx context.Context, store *metastore.Store, agents *control.Client
 	if err != nil {
 		return nil, err
 	}
-	fleet.Cooldowns = slices.DeleteFunc(fleet.Cooldowns, func(c metastore.Cooldown) bool {
-		return rebalance != "" && c.Rebalance == rebalance && strings.HasPrefix(c.Subject, "broker/")
-	})
+	fleet.Cooldowns = cooling(fleet.Cooldowns, settings, rebalance)
 	return build(fleet, ask(ctx, fleet, agents), windows)
+}
+
+// cooling are the cooldowns that count for a plan with these settings, which may have been switched off since.
+func cooling(all []metastore.Cooldown, settings planner.Settings, rebalance string) []metastore.Cooldown {
+	return slices.DeleteFunc(all, func(c metastore.Cooldown) bool {
+		if strings.HasPrefix(c.Subject, "broker/") {
+			return settings.BrokerCooldown == 0 || (rebalance != "" && c.Rebalance == rebalance)
+		}
+		return settings.PartitionCooldown == 0
+	})
 }
 
 // loads feeds the samples that the metastore keeps into windows.

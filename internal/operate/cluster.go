@@ -64,6 +64,7 @@ func (f *Fleet) Moves(ctx context.Context, all bool, limit int) ([]metastore.Mov
 // Score is how loaded one broker is, part by part; 1 is the fleet's average.
 type Score struct {
 	Broker string `json:"broker"`
+	State  string `json:"state"` // in service, draining, or dead: nothing of it counts
 	planner.BrokerScore
 }
 
@@ -79,7 +80,7 @@ func (f *Fleet) Scores(ctx context.Context) ([]Score, error) {
 	}
 	scores := []Score{}
 	for i, s := range planner.Scores(snapshot, settings) {
-		scores = append(scores, Score{snapshot.Brokers[i].ID, s})
+		scores = append(scores, Score{snapshot.Brokers[i].ID, snapshot.Brokers[i].State(), s})
 	}
 	return scores, nil
 }
