@@ -58,15 +58,7 @@ func lockForLeaving(ctx context.Context, tx pgx.Tx, id string) (*Broker, error) 
 			return nil, err
 		}
 	}
-	rows, err := tx.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE id = $1 FOR UPDATE", id)
-	if err != nil {
-		return nil, err
-	}
-	broker, err := oneOrNil[Broker](rows)
-	if err == nil && broker == nil {
-		err = &Refused{Code: CodeUnknownBroker, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", id)}
-	}
-	return broker, err
+	return lockBroker(ctx, tx, id)
 }
 
 // refuseTooFew counts the brokers that would stay: draining ones are on their way out too.

@@ -75,15 +75,36 @@ func (s *Store) RegisterBroker(ctx context.Context, r Registration) (fleet uuid.
 // SetDraining marks a broker as taking no new partitions, or clears the mark.
 func (s *Store) SetDraining(ctx context.Context, broker string, draining bool, by, reason string) error {
 	return s.guarded(ctx, "SetDraining", func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "UPDATE brokers SET draining = $2 WHERE id = $1 AND NOT removed", broker, draining)
-		if err != nil {
+		if _, err := lockMember(ctx, tx, broker); err != nil {
 			return err
 		}
-		if tag.RowsAffected() == 0 {
-			return &Refused{Code: CodeUnknownBroker, Reason: fmt.Sprintf("there is no broker %q", broker)}
+		if _, err := tx.Exec(ctx, "UPDATE brokers SET draining = $2 WHERE id = $1", broker, draining); err != nil {
+			return err
 		}
 		return auditEntry{action: "set_draining", actor: by, reason: reason, after: map[string]any{"broker": broker, "draining": draining}}.write(ctx, tx)
 	})
+}
+
+// lockBroker reads a broker's row and keeps others from changing it; one that there is not is refused.
+func lockBroker(ctx context.Context, tx pgx.Tx, id string) (*Broker, error) {
+	rows, err := tx.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE id = $1 FOR UPDATE", id)
+	if err != nil {
+		return nil, err
+	}
+	broker, err := oneOrNil[Broker](rows)
+	if err == nil && broker == nil {
+		err = &Refused{Code: CodeUnknownBroker, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", id)}
+	}
+	return broker, err
+}
+
+// lockMember is lockBroker of one that was not removed.
+func lockMember(ctx context.Context, tx pgx.Tx, id string) (*Broker, error) {
+	broker, err := lockBroker(ctx, tx, id)
+	if err == nil && broker.Removed {
+		return nil, &Refused{Code: CodeBrokerRemoved, Reason: fmt.Sprintf("broker %q was removed from the fleet", id)}
+	}
+	return broker, err
 }
 
 // HoldController makes holder the controller and returns its epoch. The epoch rises only when the holder changes (R15);

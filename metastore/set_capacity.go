@@ -39,18 +39,9 @@ func (s *Store) SetCapacity(ctx context.Context, c CapacityChange) (set Capacity
 		return set, refuse("the weight %v of %s is not within 0 and %d; 0 takes back what was set, and a broker that is to take nothing is drained", *c.Weight, c.Broker, MostWeight)
 	}
 	err = s.guarded(ctx, "SetCapacity", func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "SELECT "+brokerColumns+" FROM brokers WHERE id = $1 FOR UPDATE", c.Broker)
+		known, err := lockMember(ctx, tx, c.Broker)
 		if err != nil {
 			return err
-		}
-		known, err := oneOrNil[Broker](rows)
-		switch {
-		case err != nil:
-			return err
-		case known == nil:
-			return &Refused{Code: CodeUnknownBroker, Reason: fmt.Sprintf("there is no broker %q; `portage cluster members` lists them", c.Broker)}
-		case known.Removed:
-			return &Refused{Code: CodeBrokerRemoved, Reason: fmt.Sprintf("broker %q was removed from the fleet", c.Broker)}
 		}
 		set = known.Capacity
 		if c.DiskBytes != nil {

@@ -48,6 +48,7 @@ func TestWhatIsSetOfABrokerIsAuditedAndPlannedWith(t *testing.T) {
 	}
 	f.refused(metastore.CodeUnknownBroker, func() error { return f.SetDraining(t.Context(), "b9", true, "ops", "") })
 	f.exec("UPDATE brokers SET draining = true, removed = true WHERE id = 'b3'")
+	f.refused(metastore.CodeBrokerRemoved, func() error { return f.SetDraining(t.Context(), "b3", false, "ops", "") })
 	f.refused(metastore.CodeBrokerRemoved, func() error {
 		_, err := f.SetCapacity(t.Context(), metastore.CapacityChange{Broker: "b3", Weight: &weight, Reason: "r"})
 		return err

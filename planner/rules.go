@@ -74,7 +74,7 @@ func ruleSentence(code string) string {
 	case CodePartitionCooling:
 		return "it was moved lately and is left alone until its cooldown ends"
 	case CodeTooLittleRoom:
-		return "no broker in service has room for it beside what is on its way there; free space or add a broker"
+		return "no broker is in service that has room for it beside what is on its way there; add a broker, or free space"
 	case CodeCopyThere, CodeRackTaken:
 		return "every broker in service has a copy of it, or shares a rack with one; add a broker"
 	}

@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
-	"go.temporal.io/sdk/log"
 	sdk "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -160,7 +159,7 @@ func Register(w sdk.Registry, moves *activities.Moves, planned func(*planner.Pla
 // Dial connects to Temporal with the settings of the environment (TEMPORAL_NAMESPACE, TEMPORAL_TLS_*, ...), waiting for a
 // server that is still starting.
 func Dial(ctx context.Context, options client.Options, logger *slog.Logger) (client.Client, error) {
-	options.Logger = log.NewStructuredLogger(logger)
+	options.Logger = newTemporalLog(logger)
 	for {
 		c, err := client.DialContext(ctx, options)
 		if err == nil {

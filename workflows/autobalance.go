@@ -83,6 +83,9 @@ func (a *autobalance) configure(ctx workflow.Context, news protocol.FleetNews) {
 	switched := news.Mode != a.status.Mode
 	a.status.Mode, a.status.Every = news.Mode, news.Every
 	a.block("", "")
+	if switched {
+		a.status.Declined = nil // of the time before
+	}
 	switch {
 	case news.Mode == protocol.AutobalanceOff:
 		a.status.Due, a.status.NotBefore, a.status.Failures = nil, nil, 0
