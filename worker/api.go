@@ -225,6 +225,10 @@ func serveAPI(cfg Config) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--http-listen %s: %w", cfg.HTTPListen, err)
 	}
+	secure, err := secured(listener, cfg.HTTPCert, cfg.HTTPKey)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	a := &api{token: cfg.Token, logger: cfg.Logger, fleet: cfg.fleet()}
 	waits, endWaits := context.WithCancel(context.Background())
 	server := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: longest, IdleTimeout: 2 * time.Minute,
@@ -236,7 +240,7 @@ func serveAPI(cfg Config) (stop func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(secure); !errors.Is(err, http.ErrServerClosed) {
 			cfg.Logger.Error("the HTTP API stopped", "error", err)
 		}
 	}()

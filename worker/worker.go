@@ -34,6 +34,8 @@ type Config struct {
 	Token         string
 	MetricsListen string // empty: none
 	HTTPListen    string // of the HTTP API; empty: none
+	// HTTPCert and HTTPKey are PEM files: the API speaks TLS with them, plain HTTP without.
+	HTTPCert, HTTPKey string
 	// Registry is what /metrics shows beside what the worker registers itself; nil: one of its own. A client that is to count
 	// (see TemporalMetrics) is made with it before.
 	Registry *prometheus.Registry

@@ -13,6 +13,8 @@ type workerCmd struct {
 	ControllerID   string        `help:"Name of this deployment; all its workers share it." default:"portage"`
 	MetricsListen  string        `help:"Where /metrics, /healthz and /readyz are served; empty is nowhere."`
 	HTTPListen     string        `help:"Where the HTTP API is served, to who has the token; empty is nowhere." name:"http-listen"`
+	HTTPCert       string        `help:"PEM file with the HTTP API's certificate and chain; read anew for each connection." name:"http-cert" placeholder:"FILE"`
+	HTTPKey        string        `help:"PEM file with its key; with both the API speaks TLS, else plain HTTP." name:"http-key" placeholder:"FILE"`
 	SuperviseEvery time.Duration `help:"How often the Supervisor looks for claims whose workflow is gone." default:"10s"`
 	storeFlags
 	tokenFlags
@@ -39,7 +41,7 @@ func (c *workerCmd) Run(ctx context.Context, all *cli) error {
 		return unreachable(err)
 	}
 	defer temporal.Close()
-	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen, HTTPListen: c.HTTPListen, Registry: registry,
+	return worker.Run(ctx, worker.Config{TaskQueue: c.TaskQueue, Namespace: c.TemporalNamespace, ControllerID: c.ControllerID, Token: token, MetricsListen: c.MetricsListen, HTTPListen: c.HTTPListen, HTTPCert: c.HTTPCert, HTTPKey: c.HTTPKey, Registry: registry,
 		Store: store, Temporal: temporal, Logger: logger, SuperviseEvery: c.SuperviseEvery})
 }
 
