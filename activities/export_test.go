@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"time"
 
 	"portage/workflows/protocol"
 )
@@ -10,3 +11,6 @@ import (
 func (m *Moves) WentOn(ctx context.Context, c protocol.Claim, silence error) (protocol.FinishResult, error) {
 	return m.wentOn(ctx, c, silence)
 }
+
+// MarkUsedEvery lets running rebalances mark their plans as used so often. No method: those are activities.
+func MarkUsedEvery(p *Plans, d time.Duration) { p.usedEvery = d }

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,7 +30,8 @@ type Plans struct {
 	// Planned hears of every plan that was made, once it is kept; nil: nobody does.
 	Planned func(*planner.Plan)
 
-	parsed parsedPlans
+	parsed    parsedPlans
+	usedEvery time.Duration // plansUsedEvery when 0
 }
 
 // Plan looks at the fleet, plans, and keeps the plan with what it was made of. The workflow gets a summary.
@@ -264,6 +266,9 @@ func (p *Plans) ApprovePlan(ctx context.Context, args protocol.ApprovalArgs) err
 // Actions reads a part of a kept plan.
 func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
 	return patientPlan(ctx, p, func(ctx context.Context) ([]protocol.PlannedAction, error) {
+		if err := p.Store.UsePlan(ctx, args.Plan); err != nil {
+			return nil, err
+		}
 		actions, known, err := p.actionsOf(ctx, args.Plan)
 		if err != nil {
 			return nil, err
@@ -319,14 +324,30 @@ func (p *Plans) RecordActions(ctx context.Context, args protocol.RecordArgs) err
 	return err
 }
 
-// pauseLookEvery is how soon a pause of the fleet is noticed: what is in flight stops within 2 s.
-const pauseLookEvery = 500 * time.Millisecond
+const (
+	// pauseLookEvery is how soon a pause of the fleet is noticed: what is in flight stops within 2 s.
+	pauseLookEvery = 500 * time.Millisecond
+	// plansUsedEvery is how often the plans of a rebalance that runs are marked as used: retention keeps them a day at least.
+	plansUsedEvery = time.Hour
+	// plansUsedAgain is how soon that is tried again.
+	plansUsedAgain = time.Minute
+)
 
-// WatchPause returns once the fleet's pause is not what the caller knows.
-func (p *Plans) WatchPause(ctx context.Context, known protocol.Pause) (protocol.Pause, error) {
+// WatchPause returns once the fleet's pause is not what the caller knows. As long as it looks, the rebalance runs, so
+// retention keeps its plans.
+func (p *Plans) WatchPause(ctx context.Context, args protocol.PauseWatchArgs) (protocol.Pause, error) {
+	known := args.Pause
+	var useAt time.Time
 	for {
 		activity.RecordHeartbeat(ctx)
 		now, err := p.Store.Paused(ctx)
+		if err == nil && args.Rebalance != "" && !time.Now().Before(useAt) {
+			useAt = time.Now().Add(cmp.Or(p.usedEvery, plansUsedEvery))
+			if err := p.Store.UsePlans(ctx, args.Rebalance); err != nil {
+				useAt = time.Now().Add(plansUsedAgain)
+				p.Logger.Warn("the plans of a running rebalance were not marked as used", "rebalance", args.Rebalance, "error", err)
+			}
+		}
 		if seen := (protocol.Pause{Paused: now.Paused, By: now.By, Reason: now.Reason}); err == nil && seen.Paused != known.Paused {
 			return seen, nil
 		}

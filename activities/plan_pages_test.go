@@ -3,12 +3,17 @@ package activities_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.temporal.io/sdk/testsuite"
 
+	"portage/activities"
 	"portage/brokeragent/agenttest"
 	"portage/metastore"
 	"portage/planner"
@@ -66,6 +71,56 @@ func TestAPlanIsReadOnceForAllItsPages(t *testing.T) {
 	f.Exec("DELETE FROM plans WHERE id = 'p1'")
 	if _, err := l.actions("p1", 0, 100); err == nil || !strings.Contains(err.Error(), "not kept any more") {
 		t.Errorf("a plan that is not kept any more is answered with %v", err)
+	}
+}
+
+// A rebalance that runs keeps its plans in use: as long as it watches the fleet's pause, and when it reads one.
+func TestARunningRebalanceKeepsItsPlansInUse(t *testing.T) {
+	f := agenttest.New(t)
+	l := newLeaver(t, f)
+	keepPlan(t, f, "p1", 2)
+	keepPlan(t, f, "p2", 2)
+	f.Exec("UPDATE plans SET rebalance = 'r1' WHERE id = 'p1'")
+	forget := func() { f.Exec("UPDATE plans SET used_at = now() - interval '1 day'") }
+	used := func() (ids []string) {
+		rows, err := f.SQL.Query(t.Context(), "SELECT id FROM plans WHERE used_at > now() - interval '1 hour' ORDER BY id")
+		if err == nil {
+			ids, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return ids
+	}
+	forget()
+	if _, err := l.actions("p2", 0, 100); err != nil || !slices.Equal(used(), []string{"p2"}) {
+		t.Errorf("when p2 was read, in use are %q (%v)", used(), err)
+	}
+
+	forget()
+	plans := &activities.Plans{Store: f.Store, Agents: f.Peers, Logger: slog.New(slog.DiscardHandler)}
+	activities.MarkUsedEvery(plans, 100*time.Millisecond)
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivity(plans)
+	watched := make(chan error)
+	go func() {
+		_, err := env.ExecuteActivity(protocol.ActivityWatchPause, protocol.PauseWatchArgs{Rebalance: "r1"})
+		watched <- err
+	}()
+	for range 2 { // again and again
+		for since := time.Now(); !slices.Equal(used(), []string{"p1"}); time.Sleep(20 * time.Millisecond) {
+			if time.Since(since) > 20*time.Second {
+				t.Fatalf("in use are %q", used())
+			}
+		}
+		forget()
+	}
+	if _, err := f.Store.SetSetting(t.Context(), metastore.SettingPaused, "true", "test", "it ends then"); err != nil {
+		t.Error(err)
+	}
+	if err := <-watched; err != nil {
+		t.Error(err)
 	}
 }
 

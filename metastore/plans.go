@@ -125,6 +125,23 @@ func (s *Store) ApprovePlan(ctx context.Context, id, by, reason string) error {
 	})
 }
 
+// usedEnough is how old the mark of a plan's use may be; below it, a use is not worth a write.
+const usedEnough = 10 * time.Minute
+
+// UsePlan marks a plan as used now, as everyone does who carries it out: retention counts its age from there. Nothing is
+// decided on it but that, so it is not guarded and leaves no line in the audit. A plan that is gone stays gone.
+func (s *Store) UsePlan(ctx context.Context, id string) error {
+	_, err := s.q.Exec(ctx, "UPDATE plans SET used_at = now() WHERE id = $1 AND used_at < now() - $2::interval", id, usedEnough)
+	return err
+}
+
+// UsePlans marks all plans of a rebalance as used, as long as it runs: what its earlier ones have moved can be taken back by
+// them.
+func (s *Store) UsePlans(ctx context.Context, rebalance string) error {
+	_, err := s.q.Exec(ctx, "UPDATE plans SET used_at = now() WHERE rebalance = $1 AND rebalance <> '' AND used_at < now() - $2::interval", rebalance, usedEnough)
+	return err
+}
+
 // ActionEnd is how one action of a plan ended.
 type ActionEnd struct {
 	Seq       int    `db:"seq" json:"seq"`

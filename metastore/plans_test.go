@@ -43,13 +43,52 @@ func TestPlansAreKeptOnceAndFoundByHash(t *testing.T) {
 	if got, err := f.PlanActions(t.Context(), "p"); err != nil || len(got) != 1 || got[0] != ends[0] {
 		t.Errorf("the ends are %+v, %v", got, err)
 	}
-	f.exec("UPDATE plans SET made_at = now() - interval '31 days'")
+	f.exec("UPDATE plans SET used_at = now() - interval '31 days'")
 	if done := f.retain(); done.Plans != 1 {
 		t.Errorf("retention did %+v", done)
 	}
 	if p, err := f.FindPlan(t.Context(), "p"); p != nil || err != nil {
 		t.Errorf("an old plan is still there: %+v, %v", p, err)
 	}
+}
+
+// A plan that is carried out, or waited for, for longer than plans are kept stays, and what its rebalance has planned before.
+func TestRetentionKeepsThePlansThatAreInUse(t *testing.T) {
+	f := newFixture(t)
+	for id, rebalance := range map[string]string{"one of it": "running", "another of it": "running", "of an ended one": "ended", "read": "", "only a plan": ""} {
+		if err := f.SavePlan(t.Context(), metastore.Plan{ID: id, Rebalance: rebalance, Hash: "h", Body: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func(want ...string) {
+		t.Helper()
+		plans, err := f.Plans(t.Context(), "", 100)
+		var ids []string
+		for _, p := range plans {
+			ids = append(ids, p.ID)
+		}
+		slices.Sort(ids)
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("left are %q (%v), want %q", ids, err, want)
+		}
+	}
+	const old = "UPDATE plans SET made_at = made_at - interval '31 days', used_at = used_at - interval '31 days'"
+	f.exec(old)
+	for _, rebalance := range []string{"running", ""} { // what is of no rebalance is in nobody's use
+		if err := f.UsePlans(t.Context(), rebalance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.UsePlan(t.Context(), "read"); err != nil {
+		t.Fatal(err)
+	}
+	if done := f.retain(); done.Plans != 2 {
+		t.Errorf("%d plans went", done.Plans)
+	}
+	left("another of it", "one of it", "read")
+	f.exec(old) // the rebalance has ended
+	f.retain()
+	left()
 }
 
 // A claim names the action it carries out, and is refused once the row is not what the plan was made of.

@@ -24,6 +24,9 @@ type Retained struct {
 //     it, and opens on this row alone. A marker of any other move never becomes the partition: of an earlier commit because
 //     the epoch has passed, of an abort because R7 wants the version of the freeze, which the abort has raised.
 //
+// A plan is as old as its last use: a rebalance that runs for longer than plans are kept, over many nights or until somebody
+// approves it, marks its plans as used meanwhile.
+//
 // Dies before or after: the next run finds what is left. The reply is lost: the same.
 func (s *Store) Retain(ctx context.Context, batch int) (Retained, error) {
 	var done Retained
@@ -67,7 +70,7 @@ func (s *Store) Retain(ctx context.Context, batch int) (Retained, error) {
 		done.Audit = tag.RowsAffected()
 	}
 	if age := keep[SettingPlansRetention]; age > 0 {
-		tag, err := s.pool.Exec(ctx, `DELETE FROM plans WHERE id IN (SELECT id FROM plans WHERE made_at < now() - $1::interval ORDER BY made_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, age, batch)
+		tag, err := s.pool.Exec(ctx, `DELETE FROM plans WHERE id IN (SELECT id FROM plans WHERE used_at < now() - $1::interval ORDER BY used_at LIMIT $2 FOR UPDATE SKIP LOCKED)`, age, batch)
 		if err != nil {
 			return done, fmt.Errorf("delete old plans: %w", err)
 		}

@@ -10,6 +10,9 @@ import (
 
 const (
 	retainEvery = time.Hour
+	// retainFirst is waited at first: when no worker ran for longer than plans are kept, the rebalances that go on with this one
+	// mark theirs as used before they are looked at.
+	retainFirst = time.Minute
 	// retainBatch rows are deleted at once, with a pause in between: nobody waits for it, and nobody is to wait because of it.
 	retainBatch = 1000
 	retainPause = 200 * time.Millisecond
@@ -22,14 +25,14 @@ func retainInBackground(ctx context.Context, store *metastore.Store, logger *slo
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for {
-			if err := retain(ctx, store, logger); err != nil && ctx.Err() == nil {
-				logger.Warn("old moves and audit lines are kept for now", "error", err)
-			}
+		for wait := retainFirst; ; wait = retainEvery {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(retainEvery):
+			case <-time.After(wait):
+			}
+			if err := retain(ctx, store, logger); err != nil && ctx.Err() == nil {
+				logger.Warn("old moves and audit lines are kept for now", "error", err)
 			}
 		}
 	}()

@@ -219,14 +219,15 @@ func merged(a, b protocol.Limits) protocol.Limits {
 	return a
 }
 
-// watchPause follows the fleet's pause until the rebalance ends.
+// watchPause follows the fleet's pause until the rebalance ends. The activity that looks keeps the rebalance's plans from
+// growing too old meanwhile, however long it waits for an approval or its window.
 func (r *rebalance) watchPause() {
 	workflow.Go(r.watching, func(ctx workflow.Context) {
 		options := workflow.ActivityOptions{StartToCloseTimeout: 30 * 24 * time.Hour, HeartbeatTimeout: 5 * time.Second, Summary: "watch the fleet's pause",
 			RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 2 * time.Second}}
 		for ctx.Err() == nil {
 			var now protocol.Pause
-			if err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), protocol.ActivityWatchPause, r.fleet).Get(ctx, &now); err != nil {
+			if err := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), protocol.ActivityWatchPause, protocol.PauseWatchArgs{Pause: r.fleet, Rebalance: r.id}).Get(ctx, &now); err != nil {
 				return // cancelled: the rebalance ends
 			}
 			r.fleet = now

@@ -36,6 +36,8 @@ type rebalancing struct {
 	ends     func(in protocol.MoveInput) error
 	swapEnds func(in protocol.SwapInput) error
 	lasts    time.Duration
+	// planLasts is how long each plan takes to be made.
+	planLasts time.Duration
 
 	made     []protocol.PlanArgs
 	moved    []protocol.MoveInput
@@ -46,6 +48,8 @@ type rebalancing struct {
 	most     int // moves at once
 	running  int
 	recorded []protocol.ActionEnd
+	records  []protocol.RecordArgs
+	watches  []protocol.PauseWatchArgs
 	approved []protocol.ApprovalArgs
 
 	lags      [][]protocol.PartitionLags // as they are told one after the other; the last for ever
@@ -57,13 +61,7 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	r := &rebalancing{t: t, env: suite.NewTestWorkflowEnvironment(), plans: append(plans, nil), wave: 50, lasts: time.Minute}
 	register := func(name string, f any) { r.env.RegisterActivityWithOptions(f, activity.RegisterOptions{Name: name}) }
-	register(protocol.ActivityPlan, func(_ context.Context, a protocol.PlanArgs) (protocol.PlanSummary, error) {
-		r.made = append(r.made, a)
-		n := min(len(r.made), len(r.plans)) - 1
-		s := protocol.PlanSummary{ID: fmt.Sprint("plan", n), Hash: fmt.Sprintf("%08dhash", n), Actions: len(r.plans[n]), Bytes: int64(len(r.plans[n])) << 20, Wave: r.wave,
-			ETA: protocol.Duration(time.Hour), Paused: r.pause, Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2}, Held: r.heldBack}
-		return s, nil
-	})
+	register(protocol.ActivityPlan, r.plan)
 	register(protocol.ActivityActions, func(_ context.Context, a protocol.ActionsArgs) ([]protocol.PlannedAction, error) {
 		var n int
 		fmt.Sscanf(a.Plan, "plan%d", &n)
@@ -72,6 +70,7 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	})
 	register(protocol.ActivityRecordActions, func(_ context.Context, a protocol.RecordArgs) error {
 		r.recorded = append(r.recorded, a.Ends...)
+		r.records = append(r.records, a)
 		return nil
 	})
 	register(protocol.ActivityApprovePlan, func(_ context.Context, a protocol.ApprovalArgs) error {
@@ -92,7 +91,9 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 		}
 		return r.lags[min(len(r.lagsAsked), len(r.lags))-1], nil
 	})
-	register(protocol.ActivityWatchPause, func(context.Context, protocol.Pause) (protocol.Pause, error) { return protocol.Pause{}, nil })
+	register(protocol.ActivityWatchPause, func(context.Context, protocol.PauseWatchArgs) (protocol.Pause, error) {
+		return protocol.Pause{}, nil
+	})
 	r.env.RegisterWorkflowWithOptions(Rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	r.env.RegisterWorkflowWithOptions(r.child, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	r.env.RegisterWorkflowWithOptions(r.swapChild, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
@@ -112,6 +113,15 @@ func (r *rebalancing) decommission(ctx workflow.Context) error {
 	})
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: "shed"})
 	return workflow.ExecuteChildWorkflow(child, protocol.WorkflowRebalance, protocol.RebalanceInput{Drain: true, DrainBroker: "b1"}).Get(ctx, nil)
+}
+
+// plan stands for Plan.
+func (r *rebalancing) plan(_ context.Context, a protocol.PlanArgs) (protocol.PlanSummary, error) {
+	r.made = append(r.made, a)
+	n := min(len(r.made), len(r.plans)) - 1
+	s := protocol.PlanSummary{ID: fmt.Sprint("plan", n), Hash: fmt.Sprintf("%08dhash", n), Actions: len(r.plans[n]), Bytes: int64(len(r.plans[n])) << 20, Wave: r.wave,
+		ETA: protocol.Duration(time.Hour), Paused: r.pause, Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2}, Held: r.heldBack}
+	return s, nil
 }
 
 // child stands for Move.
@@ -149,13 +159,25 @@ func (r *rebalancing) takeAdjustments(ctx workflow.Context) {
 
 // watched lets the fleet's pause change at a time.
 func (r *rebalancing) watched(after time.Duration, p protocol.Pause) {
-	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, protocol.Pause{}).After(after).Return(p, nil)
+	r.watchedFrom(protocol.Pause{}, after, p)
 	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, mock.Anything).After(1000*time.Hour).Return(protocol.Pause{}, nil)
+}
+
+// watchedFrom lets the pause be another at a time, for who knows it as it is.
+func (r *rebalancing) watchedFrom(known protocol.Pause, after time.Duration, p protocol.Pause) {
+	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, mock.MatchedBy(func(a protocol.PauseWatchArgs) bool { return a.Pause == known })).After(after).Return(
+		func(_ context.Context, a protocol.PauseWatchArgs) (protocol.Pause, error) {
+			r.watches = append(r.watches, a)
+			return p, nil
+		})
 }
 
 func (r *rebalancing) run(in protocol.RebalanceInput) (*protocol.RebalanceResult, error) {
 	r.t.Helper()
 	r.watched(1000*time.Hour, protocol.Pause{}) // unless a test has said otherwise before
+	if r.planLasts > 0 {
+		r.env.OnActivity(protocol.ActivityPlan, mock.Anything, mock.Anything).After(r.planLasts).Return(r.plan)
+	}
 	r.env.SetTestTimeout(20 * time.Second)
 	r.env.ExecuteWorkflow(protocol.WorkflowRebalance, in)
 	if !r.env.IsWorkflowCompleted() {
@@ -347,7 +369,7 @@ func TestRebalancePausesAndResumes(t *testing.T) {
 func TestRebalanceHoldsStillWhileTheFleetIsPaused(t *testing.T) {
 	r := newRebalancing(t, moves(2))
 	r.pause = protocol.Pause{Paused: true, By: "ops", Reason: "backup"}
-	r.env.OnActivity(protocol.ActivityWatchPause, mock.Anything, r.pause).After(time.Hour).Return(protocol.Pause{}, nil)
+	r.watchedFrom(r.pause, time.Hour, protocol.Pause{})
 	r.env.RegisterDelayedCallback(func() {
 		if s := r.status(); len(r.started) != 0 || s.Blocked != protocol.CodePaused {
 			t.Errorf("%d moves were started in a paused fleet: %+v", len(r.started), s)

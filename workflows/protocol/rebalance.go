@@ -385,6 +385,13 @@ type Pause struct {
 	Code string `json:"code,omitempty"`
 }
 
+// PauseWatchArgs is the input of the WatchPause activity: the pause as the caller knows it.
+type PauseWatchArgs struct {
+	Pause
+	// Rebalance is who watches: its plans are in use as long as it does.
+	Rebalance string `json:"rebalance,omitempty"`
+}
+
 // Blocks is the code that is shown while it lasts.
 func (p Pause) Blocks() string {
 	if p.Code == "" {
