@@ -13,8 +13,11 @@ import (
 )
 
 const (
-	// childrenARun bounds one run's history: with about 15 events a child it stays far below every limit.
+	// childrenARun bounds one run's history: with about 15 events a child it stays far below every limit. It is looked at between
+	// waves.
 	childrenARun = 250
+	// mostChildrenARun is what the last wave of a run may bring it to: a workflow goes on as new before it has 300 children.
+	mostChildrenARun = 299
 	// replanPause is waited before the fleet is looked at again after a wave in which nothing moved, or while recoveries hold
 	// everything.
 	replanPause = 5 * time.Second
@@ -197,6 +200,7 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 	if r.canaryPending() {
 		most = r.in.Canary.Moves
 	}
+	most = r.within(ctx, most)
 	for {
 		if err := r.fill(ctx, most); err != nil {
 			return errors.Join(r.landAll(ctx), err)
@@ -220,6 +224,15 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 		r.next = r.queue[0].Seq // what was not started of it comes with the next wave
 	}
 	return r.flush(ctx, 0)
+}
+
+// within is how many actions of a wave this run may still start; the rest comes with the next wave.
+func (r *rebalance) within(ctx workflow.Context, wave int) int {
+	left := mostChildrenARun - r.children
+	if wave <= left || workflow.GetVersion(ctx, "bound-the-children-of-a-run", workflow.DefaultVersion, 1) < 1 {
+		return wave
+	}
+	return left
 }
 
 // awaitChange waits until a move has ended, or a person or the deadline changes what may be started.

@@ -573,19 +573,39 @@ func TestRebalanceTakesTheNextActionsAsItsCanaryWhenNothingMoved(t *testing.T) {
 	}
 }
 
+// An approved plan of more moves than one run starts goes on in a new run, each action once, however large its waves are.
 func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
+	for _, tc := range []struct {
+		wave   int
+		canary *protocol.Canary
+	}{{wave: 50}, {wave: 100}, {wave: 99}, {wave: 50, canary: &protocol.Canary{Moves: 400}}} {
+		t.Run(fmt.Sprintf("in waves of %d after %+v", tc.wave, tc.canary), func(t *testing.T) { continuesAsNew(t, tc.wave, tc.canary) })
+	}
+}
+
+// nextInput is what a rebalance goes on with in a new run.
+func nextInput(t *testing.T, more *workflow.ContinueAsNewError) (in protocol.RebalanceInput) {
+	t.Helper()
+	if err := converter.GetDefaultDataConverter().FromPayloads(more.Input, &in); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func continuesAsNew(t *testing.T, wave int, canary *protocol.Canary) {
 	plan := moves(600, "b1", "b2")
 	for i := range plan {
 		if i%3 == 0 {
 			plan[i].Legs[0].From, plan[i].Legs[0].To = fmt.Sprint("a", i), fmt.Sprint("c", i)
 		}
 	}
-	in := protocol.RebalanceInput{Hash: "00000000"}
+	in := protocol.RebalanceInput{Hash: "00000000", Canary: canary}
 	var all []string
 	for run := 0; ; run++ {
 		r := newRebalancing(t, plan)
+		r.wave = wave
 		result, err := r.run(in)
-		if len(r.started) > 300 {
+		if len(r.started) > mostChildrenARun {
 			t.Fatalf("a run started %d moves", len(r.started))
 		}
 		for _, m := range r.started {
@@ -598,9 +618,7 @@ func TestRebalanceContinuesAsNewWithEachActionOnce(t *testing.T) {
 			}
 			break
 		}
-		if err := converter.GetDefaultDataConverter().FromPayloads(more.Input, &in); err != nil {
-			t.Fatal(err)
-		}
+		in = nextInput(t, more)
 	}
 	slices.Sort(all)
 	if len(slices.Compact(all)) != 600 {
