@@ -212,6 +212,7 @@ func (r *rebalance) carryOut(ctx workflow.Context) error {
 		if len(r.flights) == 0 && (r.startedInWave >= most || !r.mayBegin() || r.late() || r.stale) {
 			break
 		}
+		r.tellOfLimits(ctx)
 		r.show(ctx)
 		if err := r.awaitChange(ctx); err != nil {
 			return errors.Join(r.landAll(ctx), err)

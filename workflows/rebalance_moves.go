@@ -68,6 +68,18 @@ func (r *rebalance) startWhatMay(ctx workflow.Context, most int) {
 	}
 }
 
+// tellOfLimits says so while the limits let nothing begin and nothing is in flight: it waits for a person then. In a pause that
+// is what is shown.
+func (r *rebalance) tellOfLimits(ctx workflow.Context) {
+	none := len(r.flights) == 0 && (r.limits.MaxInFlight < 1 || r.limits.TransfersPerBroker < 1)
+	switch {
+	case none && (r.blocked == protocol.CodeLimitsStartNone || r.blocked == "" && workflow.GetVersion(ctx, "say-that-the-limits-start-none", workflow.DefaultVersion, 1) >= 1):
+		r.block(ctx, protocol.CodeLimitsStartNone, fmt.Sprintf("maxInFlight is %d and transfersPerBroker %d", r.limits.MaxInFlight, r.limits.TransfersPerBroker))
+	case !none && r.blocked == protocol.CodeLimitsStartNone:
+		r.block(ctx, "", "")
+	}
+}
+
 // startAction starts one child under the id that everyone uses for these partitions, so that Temporal refuses a second.
 func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) {
 	f := &flight{action: a}
