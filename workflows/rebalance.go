@@ -89,7 +89,11 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 	if err := r.carryOut(ctx); err != nil {
 		return false, err
 	}
-	if more, err := r.soak(ctx); err != nil || !more {
+	more, err = r.soak(ctx)
+	if err == nil {
+		err = r.recordLeftOver(ctx)
+	}
+	if err != nil || !more {
 		return false, err
 	}
 	switch {
@@ -102,8 +106,7 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 	case r.fixed():
 		return true, nil
 	case r.stale:
-		r.plan = nil
-		return true, nil
+		return true, r.leavePlan(ctx)
 	case r.startedInWave == 0:
 		r.ended = "what is left to do can not be done now; the report says why"
 		return false, nil
@@ -113,8 +116,31 @@ func (r *rebalance) round(ctx workflow.Context) (more bool, err error) {
 			return false, err
 		}
 	}
+	return true, r.leavePlan(ctx)
+}
+
+// recordLeftOver records what a person has skipped of the plan's queue since its last wave ended.
+func (r *rebalance) recordLeftOver(ctx workflow.Context) error {
+	if len(r.ends) == 0 || workflow.GetVersion(ctx, "record-what-is-skipped-between-waves", workflow.DefaultVersion, 1) < 1 {
+		return nil
+	}
+	for len(r.ends) > 0 { // more may be skipped meanwhile
+		if err := r.flush(ctx, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leavePlan lets go of a plan before the next is made. Its queue goes with it: what a person skips from then on is an action
+// of the next plan, or of none.
+func (r *rebalance) leavePlan(ctx workflow.Context) error {
+	if workflow.GetVersion(ctx, "leave-no-queue-of-an-earlier-plan", workflow.DefaultVersion, 1) >= 1 {
+		r.queue = nil // first: the activity below takes time
+	}
+	err := r.recordLeftOver(ctx)
 	r.plan = nil
-	return true, nil
+	return err
 }
 
 // makePlan looks at the fleet and plans. The plan stays nil while something holds it.
@@ -278,7 +304,7 @@ func (r *rebalance) fill(ctx workflow.Context, most int) error {
 		}
 		r.next += len(page)
 		for _, a := range page {
-			if r.notNow(a) {
+			if r.notNow(ctx, a) {
 				r.done[a.Seq] = true
 				continue
 			}
@@ -289,13 +315,13 @@ func (r *rebalance) fill(ctx workflow.Context, most int) error {
 }
 
 // notNow reports whether an action of the plan is left out.
-func (r *rebalance) notNow(a protocol.PlannedAction) bool {
+func (r *rebalance) notNow(ctx workflow.Context, a protocol.PlannedAction) bool {
 	if r.done[a.Seq] || len(a.Legs) == 0 || (len(a.Legs) > 1 && !r.swaps) {
 		return true
 	}
 	for _, leg := range a.Legs {
 		if why, skipped := r.skipped[nameOf(leg)]; skipped {
-			r.end(a, protocol.ActionSkipped, "", why)
+			r.leaveOut(ctx, a, why)
 			return true
 		}
 	}
@@ -365,7 +391,7 @@ func (r *rebalance) continueAsNew(ctx workflow.Context) error {
 	in := r.in
 	in.Limits = protocol.Limits{MaxInFlight: &r.limits.MaxInFlight, TransfersPerBroker: &r.limits.TransfersPerBroker, MoveRate: &r.limits.MoveRate, BrokerRate: &r.limits.BrokerRate}
 	in.Carried = &protocol.RebalanceCarried{ID: r.id, Began: r.began, Next: r.next, Counts: r.counts, Troubles: r.troubles, Tried: r.tried, Skipped: r.skipped,
-		Paused: r.paused, Fleet: r.fleet, Plans: r.plans, Canary: r.canaryOver}
+		Paused: r.paused, Fleet: r.fleet, Plans: r.plans, Canary: r.canaryOver, LeftOut: r.leftOut}
 	if r.plan != nil {
 		in.Carried.Plan = r.plan
 		for seq := r.next; seq < r.plan.Actions; seq++ {

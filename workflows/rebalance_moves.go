@@ -25,6 +25,7 @@ const (
 // flight is one child: a move, or a swap.
 type flight struct {
 	action protocol.PlannedAction
+	ctx    workflow.Context // cancelled with the rebalance, and by cancel
 	cancel workflow.CancelFunc
 	future workflow.ChildWorkflowFuture
 	skip   *protocol.Decide // a person wants it left out
@@ -83,13 +84,12 @@ func (r *rebalance) tellOfLimits(ctx workflow.Context) {
 // startAction starts one child under the id that everyone uses for these partitions, so that Temporal refuses a second.
 func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) {
 	f := &flight{action: a}
-	var child workflow.Context
-	child, f.cancel = workflow.WithCancel(ctx)
+	f.ctx, f.cancel = workflow.WithCancel(ctx)
 	landed := r.startMove
 	if len(a.Legs) > 1 {
 		landed = r.startSwap
 	}
-	ended := landed(child, f)
+	ended := landed(f.ctx, f)
 	r.flights = append(r.flights, f)
 	r.done[a.Seq] = true
 	r.startedInWave++
@@ -98,7 +98,7 @@ func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) 
 	workflow.Go(waiting, func(ctx workflow.Context) {
 		sides, err := ended(ctx)
 		r.flights = slices.DeleteFunc(r.flights, func(x *flight) bool { return x == f })
-		r.landed(f, sides, err)
+		r.landed(ctx, f, sides, err)
 		r.estimate(ctx)
 		r.changed = true
 	})
@@ -150,7 +150,7 @@ func childOf(ctx workflow.Context, id, summary string) workflow.Context {
 }
 
 // landed says how a child ended, and what that means for the rebalance.
-func (r *rebalance) landed(f *flight, sides []protocol.MoveResult, err error) {
+func (r *rebalance) landed(ctx workflow.Context, f *flight, sides []protocol.MoveResult, err error) {
 	a := f.action
 	var started *temporal.ChildWorkflowExecutionAlreadyStartedError
 	code, reason := refusalOf(err)
@@ -165,7 +165,13 @@ func (r *rebalance) landed(f *flight, sides []protocol.MoveResult, err error) {
 	case errors.As(err, &started):
 		r.again(a, "already_moving", "another move of the partition is in progress")
 	case temporal.IsCanceledError(err) && f.skip != nil:
-		r.end(a, protocol.ActionSkipped, "", fmt.Sprintf("skipped by %s: %s", f.skip.By, f.skip.Reason))
+		r.leaveOut(ctx, a, fmt.Sprintf("skipped by %s: %s", f.skip.By, f.skip.Reason))
+	case temporal.IsCanceledError(err) && f.ctx.Err() == nil && workflow.GetVersion(ctx, "skip-what-another-hand-cancelled", workflow.DefaultVersion, 1) >= 1:
+		// Somebody cancelled this very move, not the rebalance: planned again it would be started again, against their will.
+		for _, leg := range a.Legs {
+			r.skipped[nameOf(leg)] = cancelledByHand
+		}
+		r.leaveOut(ctx, a, cancelledByHand)
 	case temporal.IsCanceledError(err):
 		r.end(a, protocol.ActionCancelled, "", "cancelled before its commit; it stays where it was")
 	case code == "already_moving", code == "row_drifted", code == "already_owner", code == "same_owner":
@@ -174,6 +180,26 @@ func (r *rebalance) landed(f *flight, sides []protocol.MoveResult, err error) {
 		r.tried[attemptOf(a)] = reason
 		r.end(a, protocol.ActionFailed, code, reason)
 	}
+}
+
+// cancelledByHand is why a partition is left out whose move was cancelled while its rebalance goes on.
+const cancelledByHand = "its move was cancelled, so this rebalance leaves it where it is"
+
+// leaveOut ends an action of which a partition is skipped. The plans that follow have the partition again, each records that it
+// was left out, and the report tells it once.
+func (r *rebalance) leaveOut(ctx workflow.Context, a protocol.PlannedAction, why string) {
+	told := true
+	for _, leg := range a.Legs {
+		if _, skipped := r.skipped[nameOf(leg)]; skipped {
+			told = told && r.leftOut[nameOf(leg)]
+			r.leftOut[nameOf(leg)] = true
+		}
+	}
+	if told && workflow.GetVersion(ctx, "tell-once-what-is-skipped", workflow.DefaultVersion, 1) >= 1 {
+		r.record(a, protocol.ActionSkipped, "", why)
+		return
+	}
+	r.end(a, protocol.ActionSkipped, "", why)
 }
 
 // again leaves an action that met another state than was planned to the next plan; what was approved is held instead, with
@@ -192,7 +218,6 @@ func (r *rebalance) again(a protocol.PlannedAction, code, reason string) {
 
 // end counts an action's end and notes what moved nothing.
 func (r *rebalance) end(a protocol.PlannedAction, state, code, reason string) {
-	leg := a.Legs[0]
 	switch n := len(a.Legs); state {
 	case protocol.ActionMoved:
 		r.counts.Moved += n
@@ -205,16 +230,25 @@ func (r *rebalance) end(a protocol.PlannedAction, state, code, reason string) {
 	case protocol.ActionCancelled:
 		r.counts.Cancelled += n
 	}
-	end := protocol.ActionEnd{Seq: a.Seq, Topic: leg.Topic, TopicID: leg.TopicID, Partition: leg.Partition, From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
-	trouble := protocol.Trouble{Partition: nameOf(leg), From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
-	if len(a.Legs) > 1 {
-		other := a.Legs[1]
-		trouble.With = nameOf(other)
-		end.With = &protocol.EndedWith{Topic: other.Topic, TopicID: other.TopicID, Partition: other.Partition}
-	}
 	if state != protocol.ActionMoved {
+		leg := a.Legs[0]
+		trouble := protocol.Trouble{Partition: nameOf(leg), From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
+		if len(a.Legs) > 1 {
+			trouble.With = nameOf(a.Legs[1])
+		}
 		r.troubles = append(r.troubles, trouble)
 		r.troubles = r.troubles[max(0, len(r.troubles)-keptTroubles):]
+	}
+	r.record(a, state, code, reason)
+}
+
+// record keeps an action's end to be flushed.
+func (r *rebalance) record(a protocol.PlannedAction, state, code, reason string) {
+	leg := a.Legs[0]
+	end := protocol.ActionEnd{Seq: a.Seq, Topic: leg.Topic, TopicID: leg.TopicID, Partition: leg.Partition, From: leg.From, To: leg.To, State: state, Code: code, Reason: reason}
+	if len(a.Legs) > 1 {
+		other := a.Legs[1]
+		end.With = &protocol.EndedWith{Topic: other.Topic, TopicID: other.TopicID, Partition: other.Partition}
 	}
 	r.ends = append(r.ends, end)
 }

@@ -52,6 +52,7 @@ type rebalance struct {
 	counts                         protocol.RebalanceCounts
 	troubles                       []protocol.Trouble
 	tried, skipped                 map[string]string
+	leftOut                        map[string]bool // skipped partitions that the report tells of
 	repeats                        map[string]int
 	longestWait                    time.Duration
 	movedBytes                     int64 // since the plan
@@ -68,7 +69,7 @@ type rebalance struct {
 
 func newRebalance(ctx workflow.Context, in protocol.RebalanceInput) *rebalance {
 	r := &rebalance{in: in, id: workflow.GetInfo(ctx).WorkflowExecution.RunID, began: workflow.Now(ctx), now: func() time.Time { return workflow.Now(ctx) },
-		tried: map[string]string{}, skipped: map[string]string{}, repeats: map[string]int{}, done: map[int]bool{}}
+		tried: map[string]string{}, skipped: map[string]string{}, leftOut: map[string]bool{}, repeats: map[string]int{}, done: map[int]bool{}}
 	c := in.Carried
 	if c == nil {
 		return r
@@ -83,6 +84,9 @@ func newRebalance(ctx workflow.Context, in protocol.RebalanceInput) *rebalance {
 	}
 	if c.Skipped != nil {
 		r.skipped = c.Skipped
+	}
+	if c.LeftOut != nil {
+		r.leftOut = c.LeftOut
 	}
 	if r.plan != nil {
 		r.last, r.limits = *r.plan, r.plan.Limits.With(in.Limits)
@@ -165,7 +169,7 @@ func againstLimits(_ workflow.Context, l protocol.Limits) error {
 }
 
 // skip leaves a partition out of this rebalance; its move is cancelled when it is under way and not committed.
-func (r *rebalance) skip(_ workflow.Context, d protocol.Decide) {
+func (r *rebalance) skip(ctx workflow.Context, d protocol.Decide) {
 	name := fmt.Sprintf("%s/%d", d.Topic, *d.Partition)
 	why := fmt.Sprintf("skipped by %s: %s", d.By, d.Reason)
 	r.skipped[name] = why
@@ -180,7 +184,7 @@ func (r *rebalance) skip(_ workflow.Context, d protocol.Decide) {
 			return false
 		}
 		r.done[a.Seq] = true
-		r.end(a, protocol.ActionSkipped, "", why)
+		r.leaveOut(ctx, a, why)
 		return true
 	})
 }

@@ -448,6 +448,87 @@ func TestRebalanceSkipsAPartition(t *testing.T) {
 	}
 }
 
+// What a person skips while the next plan is being made is an action of that plan, however often it is planned from then on.
+func TestRebalanceSkipsAPartitionWhileItPlans(t *testing.T) {
+	r := newRebalancing(t, moves(3), append(moves(1), planned(1, moves(3)[2:])...), planned(0, moves(3)[1:]))
+	r.wave, r.planLasts = 1, time.Hour
+	two := int32(2)
+	skipped := r.update(90*time.Minute, protocol.UpdateSkip, protocol.Decide{Topic: "orders", Partition: &two, By: "ops", Reason: "hot"})
+	result := r.mustRun(protocol.RebalanceInput{})
+	if *skipped != nil || result.Counts.Skipped != 1 || len(result.Troubles) != 1 || result.Plans != 4 {
+		t.Errorf("the skip was answered %v, the report is %+v", *skipped, result)
+	}
+	var of []string
+	for _, record := range r.records {
+		for _, e := range record.Ends {
+			if e.State == protocol.ActionSkipped {
+				of = append(of, fmt.Sprintf("%d of %s", e.Seq, record.Plan))
+			}
+		}
+	}
+	if !slices.Equal(of, []string{"1 of plan1", "1 of plan2"}) {
+		t.Errorf("left out are action %q", of)
+	}
+}
+
+// What a person skips during the soak is recorded under its plan, also when the canary ends the rebalance.
+func TestRebalanceRecordsWhatIsSkippedWhileItsCanarySoaks(t *testing.T) {
+	r := newRebalancing(t, moves(3))
+	two := int32(2)
+	r.update(2*time.Minute, protocol.UpdateSkip, protocol.Decide{Topic: "orders", Partition: &two, By: "ops", Reason: "hot"})
+	strict := &protocol.Canary{Moves: 1, Soak: protocol.Duration(5 * time.Minute), LongestWait: protocol.Duration(10 * time.Millisecond)}
+	result := r.mustRun(protocol.RebalanceInput{Canary: strict})
+	last := r.records[len(r.records)-1]
+	if result.Counts.Skipped != 1 || last.Plan != "plan0" || len(last.Ends) != 1 || last.Ends[0].State != protocol.ActionSkipped || last.Ends[0].Seq != 2 {
+		t.Errorf("the report is %+v, recorded is %+v", result, last)
+	}
+}
+
+// A move that somebody cancels while its rebalance goes on stays where it is: no later plan starts it again.
+func TestRebalanceLeavesAMoveThatAnotherHandCancelled(t *testing.T) {
+	var plans [][]protocol.PlannedAction
+	for n := range 8 { // the first partition again and again, each time beside another one
+		plans = append(plans, append(moves(1), planned(1, moves(n + 2)[n+1:])...))
+	}
+	for _, in := range []protocol.RebalanceInput{{}, {Hash: "00000000"}} {
+		r := newRebalancing(t, plans...)
+		r.env.RegisterDelayedCallback(func() {
+			r.env.CancelWorkflowByID(protocol.PartitionWorkflowID("orders", 0), "")
+		}, 30*time.Second)
+		result := r.mustRun(in)
+		tries := 0
+		for _, m := range r.started {
+			if *m.Partition == 0 {
+				tries++
+			}
+		}
+		moved := 8
+		if in.Hash != "" {
+			moved = 1 // its one plan
+		}
+		if tries != 1 || result.Counts.Skipped != 1 || result.Counts.Cancelled != 0 || result.Counts.Moved != moved {
+			t.Errorf("it was started %d times, the report is %+v", tries, result)
+		}
+		if len(result.Troubles) != 1 || result.Troubles[0].State != protocol.ActionSkipped || result.Troubles[0].Reason != cancelledByHand {
+			t.Errorf("the report tells %+v", result.Troubles)
+		}
+	}
+}
+
+// Only what was moved for the goals cools down: no plan is kept from what a way back or a drain has moved.
+func TestRebalancePutsNoCooldownOnAWayBack(t *testing.T) {
+	for _, tc := range []struct {
+		in   protocol.RebalanceInput
+		cool bool
+	}{{protocol.RebalanceInput{}, true}, {protocol.RebalanceInput{Undo: "earlier"}, false}, {protocol.RebalanceInput{Drain: true}, false}} {
+		r := newRebalancing(t, moves(1))
+		r.mustRun(tc.in)
+		if len(r.records) != 1 || r.records[0].Cool != tc.cool {
+			t.Errorf("%+v: recorded are %+v", tc.in, r.records)
+		}
+	}
+}
+
 func TestRebalanceCancelledCancelsItsMovesAndWaitsForThem(t *testing.T) {
 	r := newRebalancing(t, moves(20))
 	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 90*time.Second)

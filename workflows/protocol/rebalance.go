@@ -201,7 +201,8 @@ type RebalanceCarried struct {
 	Troubles []Trouble         `json:"troubles,omitempty"`
 	Tried    map[string]string `json:"tried,omitempty"` // "orders/3>b2" → why that is not tried again
 	Skipped  map[string]string `json:"skipped,omitempty"`
-	Done     []int             `json:"done,omitempty"` // actions behind the cursor that were started already
+	LeftOut  map[string]bool   `json:"leftOut,omitempty"` // of the skipped, those that are counted
+	Done     []int             `json:"done,omitempty"`    // actions behind the cursor that were started already
 	Paused   *Pause            `json:"paused,omitempty"`
 	Fleet    Pause             `json:"fleet"` // whether the whole fleet is paused
 	Plans    int               `json:"plans"`
