@@ -258,6 +258,23 @@ func TestRebalanceOfABalancedFleetMovesNothing(t *testing.T) {
 	}
 }
 
+func TestRebalanceHoldsTheLimitOfABrokerInEitherDirection(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		plan := moves(6) // the other broker of each is another
+		for i := range plan {
+			if takes {
+				plan[i].Legs[0].To = "b"
+			} else {
+				plan[i].Legs[0].From = "b"
+			}
+		}
+		r := newRebalancing(t, plan)
+		if result := r.mustRun(protocol.RebalanceInput{}); r.most != 2 || result.Counts.Moved != 6 {
+			t.Errorf("a broker that takes: %v; %d moves at once, the report is %+v", takes, r.most, result)
+		}
+	}
+}
+
 func TestRebalanceHoldsTheLimitOfEachBroker(t *testing.T) {
 	r := newRebalancing(t, append(moves(6, "b1", "b2"), protocol.PlannedAction{Seq: 6, Kind: planner.ActionMove, Legs: []planner.Leg{{Topic: "other", From: "b3", To: "b4"}}}))
 	r.mustRun(protocol.RebalanceInput{})
@@ -330,13 +347,21 @@ func TestRebalanceGoesOnBesideAFailedMoveAndDoesNotTryItAgain(t *testing.T) {
 }
 
 func TestRebalancePlansAnewWhatIsAlreadyMoving(t *testing.T) {
-	r := newRebalancing(t, moves(1), moves(1))
-	times := 0
-	r.ends = func(protocol.MoveInput) error {
-		if times++; times == 1 {
-			return temporal.NewNonRetryableApplicationError("it is moving under another workflow", protocol.ErrRefused, nil, "already_moving")
+	for _, met := range []error{
+		temporal.NewNonRetryableApplicationError("it is moving under another workflow", protocol.ErrRefused, nil, "already_moving"),
+		&temporal.ChildWorkflowExecutionAlreadyStartedError{}, // of the partition's workflow id
+	} {
+		r := newRebalancing(t, moves(1), moves(1))
+		times := 0
+		r.ends = func(protocol.MoveInput) error {
+			if times++; times == 1 {
+				return met
+			}
+			return nil
 		}
-		return nil
+		if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 1 || result.Counts.Failed != 0 || result.Plans != 3 {
+			t.Errorf("%v: the report is %+v", met, result)
+		}
 	}
 }
 
@@ -657,7 +682,6 @@ func TestRebalanceLooksAtItsCanaryBeforeTheRest(t *testing.T) {
 	}
 }
 
-// An approved plan of more moves than one run starts goes on in a new run, each action once.
 // Nothing is learnt of an action that did not move: the next one is the canary. What a person skips meanwhile is counted once.
 func TestRebalanceTakesTheNextActionsAsItsCanaryWhenNothingMoved(t *testing.T) {
 	r := newRebalancing(t, moves(5))

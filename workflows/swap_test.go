@@ -240,6 +240,49 @@ func TestASwapWithALongHistoryGoesOnInANewRun(t *testing.T) {
 	}
 }
 
+// One that is held meanwhile is held in its new run too.
+func TestASwapThatIsHeldGoesOnHeldInANewRun(t *testing.T) {
+	w := newSwapWorld(t)
+	w.env.SetContinueAsNewSuggested(true)
+	w.before[protocol.ActivitySwapCutover] = func(int) error {
+		w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: true, By: "ops", Reason: "peak"}})
+		return temporal.NewNonRetryableApplicationError("the lease ended", protocol.ErrMoveLost, nil)
+	}
+	_, err := w.swap(swapInput())
+	if next := nextSwap(t, err); next.Earlier == nil || next.Earlier.Attempts != 1 || next.Earlier.Held == nil || next.Earlier.Held.Reason != "peak" {
+		t.Errorf("it goes on with %+v", next.Earlier)
+	}
+}
+
+// A swap of which one copy never comes near its tail goes on in a new run before its history is too long, and keeps what it has copied.
+func TestASwapWhoseCopiesDoNotConvergeGoesOnInANewRun(t *testing.T) {
+	w := newSwapWorld(t)
+	w.env.SetContinueAsNewSuggested(true)
+	w.copies = func(topic string, call int) (protocol.CopyResult, error) {
+		return protocol.CopyResult{BytesTotal: 1000, Converged: topic == "orders" || call > 5, ExpectedFreeze: time.Second}, nil
+	}
+	_, err := w.swap(swapInput())
+	if next := nextSwap(t, err); next.Earlier == nil || next.Earlier.Attempts != 1 || !strings.Contains(next.Earlier.LastFailure, "goes on in a new run") {
+		t.Errorf("it goes on with %+v", next.Earlier)
+	}
+	if w.copied["payments"] != 1 || len(w.cutovers) != 0 || len(w.aborts) != 1 || !w.aborts[0].Sides[0].KeepStaging {
+		t.Errorf("copied were %v, frozen was %d times, aborts are %+v", w.copied, len(w.cutovers), w.aborts)
+	}
+}
+
+// nextSwap is what a swap goes on with in a new run.
+func nextSwap(t *testing.T, err error) (in protocol.SwapInput) {
+	t.Helper()
+	var anew *workflow.ContinueAsNewError
+	if !errors.As(err, &anew) {
+		t.Fatalf("it ended with %v", err)
+	}
+	if err := converter.GetDefaultDataConverter().FromPayloads(anew.Input, &in); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
 func TestARefusedSwapClaimsNothing(t *testing.T) {
 	w := newSwapWorld(t)
 	w.before[protocol.ActivitySwapClaim] = func(int) error {
