@@ -73,3 +73,23 @@ func TestARemovalLeavesEnoughBrokers(t *testing.T) {
 		}
 	}
 }
+
+// Whatever else a broker is to the fleet keeps it there, until it is handed over.
+func TestABrokerWithAnotherRoleIsNotRemoved(t *testing.T) {
+	for _, role := range []struct{ name, take, handOver string }{
+		{"a follower", "INSERT INTO replicas (topic_id, partition, broker, role, storage_instance) SELECT id, 0, 'b3', 'follower', gen_random_uuid() FROM topics", "DELETE FROM replicas"},
+		{"a coordinator", "UPDATE coordinator_slots SET broker = 'b3', epoch = 1 WHERE slot = 7", "UPDATE coordinator_slots SET broker = 'b2', epoch = 2 WHERE slot = 7"},
+	} {
+		f := newFixture(t)
+		f.drain("b3")
+		f.exec(role.take)
+		f.refusesRemoval("b3", metastore.CodeBrokerInUse)
+		if broker, err := f.FindBroker(t.Context(), "b3"); err != nil || broker.Removed {
+			t.Errorf("%s was refused and removed: %+v, %v", role.name, broker, err)
+		}
+		f.exec(role.handOver)
+		if err := f.remove("b3", 1); err != nil {
+			t.Errorf("%s that has handed over: %v", role.name, err)
+		}
+	}
+}

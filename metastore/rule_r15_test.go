@@ -50,3 +50,17 @@ func TestR15ASupersededControllerClaimsNothingMore(t *testing.T) {
 		return ""
 	})
 }
+
+// Another deployment takes over in a transaction that is not over when the old one claims: the claim waits for it.
+func TestR15AClaimWaitsForATakeover(t *testing.T) {
+	f := newFixture(t)
+	f.refused(metastore.CodeStaleController, func() error {
+		return f.crossing(func() error {
+			_, _, err := f.ClaimMove(t.Context(), f.claimRequest("m", "b2"))
+			return err
+		}, "UPDATE controller SET epoch = epoch + 1, holder = 'another'")
+	})
+	if row := f.row(); row.Moving() != "" {
+		t.Errorf("the claim left %+v", row)
+	}
+}

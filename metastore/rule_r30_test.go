@@ -104,6 +104,21 @@ func TestR30AClaimAndARemovalDoNotPassEachOther(t *testing.T) {
 	}
 }
 
+// A broker is removed by a transaction that is not over when a claim towards it looks: the claim waits for it, and sees the
+// tombstone.
+func TestR30AClaimWaitsForARemovalOfItsDestination(t *testing.T) {
+	f := newFixture(t)
+	f.refused(metastore.CodeBrokerRemoved, func() error {
+		return f.crossing(func() error {
+			_, _, err := f.ClaimMove(t.Context(), f.claimRequest("m", "b3"))
+			return err
+		}, "UPDATE brokers SET draining = true, removed = true WHERE id = 'b3'")
+	})
+	if row := f.row(); row.Moving() != "" || row.Target != nil {
+		t.Errorf("the claim left %+v", row)
+	}
+}
+
 // Two drains that begin at once are counted together: each alone would leave enough brokers.
 func TestR30DrainsThatBeginAtOnceAreCountedTogether(t *testing.T) {
 	f := newFixture(t)
@@ -172,5 +187,30 @@ func TestR30GuardsOfADrainRefuseAtOnce(t *testing.T) {
 	}
 	if broker, _ := f.FindBroker(t.Context(), "b1"); !broker.Draining {
 		t.Error("a draining broker takes partitions again after a restart of its agent (N27)")
+	}
+}
+
+// Room is asked for what all draining brokers own together: each alone would have found enough.
+func TestR30RoomIsAskedForAllDrainingBrokersTogether(t *testing.T) {
+	f := newFixture(t)
+	f.register("b4", 4)
+	f.exec("UPDATE brokers SET disk_total_bytes = 1000, disk_free_bytes = 50")
+	f.exec("UPDATE assignments SET owner = 'b2' WHERE partition = 1")
+	f.exec("INSERT INTO load_reports (broker, topic_id, partition, process_instance, disk_bytes, produced_bytes, consumed_bytes, log_end) SELECT owner, topic_id, partition, gen_random_uuid(), 60, 0, 0, 0 FROM assignments")
+	begin := func(broker string) error {
+		return f.BeginDrain(t.Context(), metastore.DrainRequest{Broker: broker, MinBrokers: 2, By: "test"})
+	}
+	if err := begin("b1"); err != nil {
+		t.Fatalf("60 bytes have room in 150: %v", err)
+	}
+	if _, refused := metastore.RefusedWith(begin("b2"), metastore.CodeTooLittleRoom); !refused {
+		t.Errorf("another 60 beside the 60 of b1, with 100 free on the brokers that stay: %v", begin("b2"))
+	}
+	if broker, err := f.FindBroker(t.Context(), "b2"); err != nil || broker.Draining {
+		t.Errorf("a refused drain left %+v, %v", broker, err)
+	}
+	f.exec("UPDATE brokers SET disk_free_bytes = 60")
+	if err := begin("b2"); err != nil {
+		t.Errorf("120 bytes have room in 120: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ package metastore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"portage/internal/faults"
@@ -37,4 +38,30 @@ func TestR31ChangesOfCopiesAreSeenByWhoeverReadTheRow(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A copy that comes, changes and goes raises the version of its row each time, and of no other.
+func TestR31EveryChangeOfACopyRaisesTheVersion(t *testing.T) {
+	f := newFixture(t)
+	if _, err := f.sql.Exec(t.Context(), "INSERT INTO replicas (topic_id, partition, broker, role, storage_instance) VALUES ($1, 1, 'b2', 'follower', gen_random_uuid())", f.topic.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{
+		"INSERT INTO replicas (topic_id, partition, broker, role, storage_instance) VALUES ($1, 0, 'b2', 'follower', gen_random_uuid())",
+		"UPDATE replicas SET admitted = true WHERE topic_id = $1 AND partition = 0",
+		"DELETE FROM replicas WHERE topic_id = $1 AND partition = 0",
+		"DELETE FROM replicas WHERE topic_id = $1 AND partition = 1",
+	} {
+		before := f.row().Version
+		if tag, err := f.sql.Exec(t.Context(), change, f.topic.ID); err != nil || tag.RowsAffected() != 1 {
+			t.Fatalf("%s: %d rows, %v", change, tag.RowsAffected(), err)
+		}
+		want := int64(1)
+		if strings.HasSuffix(change, "= 1") {
+			want = 0
+		}
+		if raised := f.row().Version - before; raised != want {
+			t.Errorf("%s raised the version by %d, not %d", change, raised, want)
+		}
+	}
 }

@@ -102,6 +102,27 @@ func (f *fixture) awaitBlocked(want int) {
 	}
 }
 
+// crossing runs a write while another transaction has made a change and not ended yet: the write must wait for it. The answer
+// is what the write said once the change was committed.
+func (f *fixture) crossing(write func() error, change string, args ...any) error {
+	f.t.Helper()
+	other, err := f.sql.Begin(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer other.Rollback(f.t.Context()) // once it is committed there is nothing to roll back
+	if _, err := other.Exec(f.t.Context(), change, args...); err != nil {
+		f.t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	go func() { answer <- write() }()
+	f.awaitBlocked(1)
+	if err := other.Commit(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	return <-answer
+}
+
 // The source of one side is gone, and a person tells the copy to become the partition.
 func TestR32ASideOfASwapIsNeverPromoted(t *testing.T) {
 	faultstest.Story(t, "R32", func(t *testing.T) string {
