@@ -108,7 +108,7 @@ func (st *state) blocked() []Blocked {
 	var all []Blocked
 	for i := range int32(st.s.Len()) {
 		b := st.at[i]
-		if !st.isDrained(b) || st.capped {
+		if !st.isDrained(b) || st.full {
 			continue
 		}
 		code := st.s.sourceRule(i, true)

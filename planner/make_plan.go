@@ -54,18 +54,18 @@ func makePlan(s *Snapshot, settings Settings, only int32) (*Plan, error) {
 
 // plan repeats the goals until nothing changes or the cap is reached.
 func (st *state) plan(goals []Goal) {
-	for changed := true; changed && !st.capped; {
+	for changed := true; changed && !st.full; {
 		changed = st.drain()
 		st.beginRound()
 		for i, g := range goals {
-			if !st.bands[g].inEffect || st.capped {
+			if !st.bands[g].inEffect || st.full {
 				continue
 			}
 			earlier, later := st.inEffect(goals[:i]), st.inEffect(goals[i+1:])
 			if st.move(g, earlier, later) {
 				changed = true
 			}
-			if st.settings.Swaps && g != PartitionCount && !st.capped && st.swap(g, earlier) {
+			if st.settings.Swaps && g != PartitionCount && !st.full && st.swap(g, earlier) {
 				changed = true
 			}
 		}

@@ -29,7 +29,7 @@ func (st *state) move(g Goal, earlier, later []Goal) bool {
 	changed := false
 	for _, b := range over {
 		candidates := st.candidates(g, b)
-		if st.capped {
+		if st.full {
 			break
 		}
 		changed = m.shed(b, candidates) || changed
@@ -88,14 +88,14 @@ func (m *mover) shed(b int32, candidates []candidate) bool {
 	need := func() int64 { return m.load[m.goal][b] - m.bands[m.goal].upper[b] }
 	for i := range candidates {
 		c := &candidates[i]
-		if need() <= 0 || m.capped {
+		if need() <= 0 || m.full {
 			return changed
 		}
 		if !c.taken && float64(c.load) <= float64(need())*overshoot && m.place(c, b) {
 			changed = true
 		}
 	}
-	if need() <= 0 || m.capped {
+	if need() <= 0 || m.full {
 		return changed
 	}
 	enough := make([]*candidate, 0, len(candidates))
@@ -106,7 +106,7 @@ func (m *mover) shed(b int32, candidates []candidate) bool {
 	}
 	slices.SortStableFunc(enough, func(x, y *candidate) int { return cmp.Or(compareFloat(x.cost, y.cost), cmp.Compare(x.load, y.load)) })
 	for _, c := range enough {
-		if m.capped {
+		if m.full {
 			break
 		}
 		if m.place(c, b) {

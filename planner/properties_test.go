@@ -112,8 +112,10 @@ func TestALaterGoalNeverWorsensAnEarlierOnesBand(t *testing.T) {
 }
 
 func TestCappedPlansEndAndMoveNoPartitionTwice(t *testing.T) {
-	fleets(t, 300, func(t *testing.T, s *Snapshot, settings Settings) error {
-		settings.MaxActions = 2
+	caps := 0
+	fleets(t, 450, func(t *testing.T, s *Snapshot, settings Settings) error {
+		caps++
+		settings.MaxActions = 1 + caps%3
 		settings.BrokerCooldown = 0
 		moved := map[string]bool{}
 		for round := 0; ; round++ {
@@ -124,6 +126,10 @@ func TestCappedPlansEndAndMoveNoPartitionTwice(t *testing.T) {
 			if plan.Moves() == 0 {
 				if plan.Capped && settings.MaxActions > 1 {
 					return fmt.Errorf("a plan of nothing is capped")
+				}
+				settings.Swaps = false
+				if n := planned(t, s, settings).Moves(); n > 0 {
+					return fmt.Errorf("a plan of nothing, where %d move alone", n) // there was no room for a swap, but for them
 				}
 				return nil
 			}

@@ -121,7 +121,9 @@ func (st *state) whyLeft(plan *Plan, g Goal, b int32) string {
 	switch {
 	case plan.Held != nil:
 		return plan.Held.Reason
-	case st.capped:
+	case st.cut[g][b] && st.settings.MaxActions == 1:
+		return "only a swap would help, which moves two partitions, and maxActions is 1"
+	case st.full || st.cut[g][b]:
 		return "the plan has reached maxActions; the next one goes on"
 	case st.s.brokerCooling[b]:
 		return "it took part in moves lately and is left alone until its cooldown ends (" + CodeBrokerCooling + ")"

@@ -20,10 +20,12 @@ type state struct {
 	score     []float64        // of each broker; equal loads are ordered by it
 	known     [numGoals][]bool // brokers of whose loads enough is trusted to give them more
 	decisions map[int32]*decision
-	order     []int32 // partitions in the order in which they first left their place; some may be back there
-	net       int     // partitions that are not where they were
-	capped    bool
-	drains    int32 // the one broker that is drained; none: all that are to be
+	order     []int32          // partitions in the order in which they first left their place; some may be back there
+	net       int              // partitions that are not where they were
+	full      bool             // the cap allows not one more of them, and one more was wanted
+	capped    bool             // the cap has kept something from being done, be it only a swap that there was no room for any more
+	cut       [numGoals][]bool // brokers that such a swap would have helped
+	drains    int32            // the one broker that is drained; none: all that are to be
 }
 
 // decision is why a partition is where it is now.
@@ -39,7 +41,7 @@ type decision struct {
 }
 
 func newState(s *Snapshot, settings *Settings) *state {
-	st := &state{s: s, settings: settings, at: make([]int32, s.Len()), place: make([]int32, s.Len()), room: newRooms(s, settings.RoomMargin), decisions: map[int32]*decision{}}
+	st := &state{s: s, settings: settings, at: make([]int32, s.Len()), place: make([]int32, s.Len()), room: newRooms(s, settings.RoomMargin), decisions: map[int32]*decision{}, drains: none}
 	counts := make([]int32, len(s.Brokers))
 	for i := range st.at {
 		st.at[i] = s.countedAt(int32(i))
@@ -69,7 +71,9 @@ func (st *state) beginRound() {
 	for b, score := range scores(st.s, &st.settings.Score, st.at, false) {
 		st.score[b] = score.Total
 	}
+	st.capped = st.full
 	for g := range Goal(numGoals) {
+		st.cut[g] = make([]bool, len(st.s.Brokers))
 		st.known[g] = make([]bool, len(st.s.Brokers))
 		for b, owned := range st.owned {
 			trusted := 0
@@ -147,7 +151,8 @@ func (st *state) avoids(i, b int32) bool {
 	return p != none && st.at[p] == b
 }
 
-// mayLeave reports whether the cap allows n more partitions to leave their place, and remembers that it did not.
+// mayLeave reports whether the cap allows these partitions to leave their place too, and remembers that it did not. Where it
+// does not allow the two of a swap it may still allow one: then the plan goes on with what fits.
 func (st *state) mayLeave(partitions ...int32) bool {
 	n := 0
 	for _, i := range partitions {
@@ -156,7 +161,7 @@ func (st *state) mayLeave(partitions ...int32) bool {
 		}
 	}
 	if st.settings.MaxActions > 0 && st.net+n > st.settings.MaxActions {
-		st.capped = true
+		st.capped, st.full = true, st.net >= st.settings.MaxActions
 		return false
 	}
 	return true

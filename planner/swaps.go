@@ -22,13 +22,17 @@ func (st *state) swap(g Goal, earlier []Goal) bool {
 	for _, b := range st.overloaded(g) {
 		for st.load[g][b] > st.bands[g].upper[b] {
 			best := w.best(b)
-			if best.gain == 0 || !st.mayLeave(best.out, best.back) {
+			if best.gain == 0 {
+				break
+			}
+			if !st.mayLeave(best.out, best.back) {
+				st.cut[g][b] = true
 				break
 			}
 			w.carryOut(b, best)
 			changed = true
 		}
-		if st.capped {
+		if st.full {
 			break
 		}
 	}
