@@ -12,12 +12,17 @@ import (
 // A partition counts where it is going, else where it is; internal topics and partitions at brokers that do not answer do
 // not count. Every broker in service gets its share rounded down, or up where more is there already, so that not one move
 // is made to even out what can not be even. Each broker sheds exactly what is above that, a draining one everything, the
-// lowest partitions first, to the broker that lacks most.
+// lowest partitions first, to the broker that lacks most; of those that lack equally to the one to which least must be
+// copied (a retained copy wins ties, F26), then to the lower. Anti-affinity goes before that (N23).
+//
+// A broker that cools down sheds nothing, and gets only what leaves draining brokers, which waits for no cooldown. Since
+// nothing else may go there, what leaves a draining broker goes to such brokers first, as far as they lack any.
 //
 // Why this is minimal: whatever the final counts are, a broker that ends with fewer than it has must shed the difference,
 // and each move sheds one from one broker. Among the evenest final counts those are chosen that leave most where it is.
-// Partitions that may not move (in flight, cooling, replicated) are a floor under their broker's count. The state that
-// the plan leads to is itself the evenest, whether its moves are over or in flight: planned again it gives nothing.
+// Partitions that may not move (in flight, cooling, replicated) are a floor under their broker's count, and so is all that
+// a cooling broker has. The state that the plan leads to is itself the evenest, whether its moves are over or in flight:
+// planned again it gives nothing.
 func BalanceCounts(s *Snapshot, settings Settings) (*Plan, error) {
 	if err := settings.Validate(); err != nil {
 		return nil, err
@@ -67,35 +72,52 @@ func newCounting(s *Snapshot, settings *Settings) *counting {
 // plan sheds every surplus.
 func (c *counting) plan(plan *Plan) {
 	s := c.s
-	var receivers []int32
-	total, drains := 0, false
-	for b := range s.Brokers {
-		drains = drains || (s.Brokers[b].Alive && s.Brokers[b].Draining && c.load[b] > 0)
-	}
+	var open, cooling []int32 // brokers that take anything, and those that take only what leaves a draining one
+	leaving := 0              // what can not leave a draining broker now is nobody's share yet
 	for b := range int32(len(s.Brokers)) {
 		switch {
-		case s.brokerRule(b, drains) == "":
-			receivers = append(receivers, b)
-			total += c.load[b]
+		case s.brokerRule(b, false) == "":
+			open = append(open, b)
+		case s.brokerRule(b, true) == "":
+			cooling = append(cooling, b)
+			c.fixed[b] = c.load[b]
 		case s.Brokers[b].Alive && s.Brokers[b].Draining:
-			total += c.load[b] - c.fixed[b] // what can not leave now is nobody's share yet
+			leaving += c.load[b] - c.fixed[b]
 		}
 	}
-	if len(receivers) == 0 {
+	if len(open)+len(cooling) == 0 {
 		return
 	}
-	c.limit = c.limits(receivers, total)
-	c.shed(plan, receivers)
+	c.limits(open, cooling, leaving)
+	c.shed(plan, open, cooling)
 }
 
 // limits are the evenest counts that can be reached, those among them that leave most where it is. Brokers that are no
 // receivers keep what they have, draining ones nothing.
-func (c *counting) limits(receivers []int32, total int) []int {
-	limit := slices.Clone(c.load)
+func (c *counting) limits(open, cooling []int32, leaving int) {
+	c.limit = slices.Clone(c.load)
 	for b := range c.s.Brokers {
 		if c.s.Brokers[b].Alive && c.s.Brokers[b].Draining {
-			limit[b] = 0
+			c.limit[b] = 0
 		}
+	}
+	c.spread(slices.Concat(open, cooling), leaving)
+	come := 0
+	for _, b := range cooling {
+		come += c.limit[b] - c.load[b]
+	}
+	// That is more than may come: then all that leaves draining brokers is theirs, and the others even out what they have.
+	if come > leaving {
+		c.spread(cooling, leaving)
+		c.spread(open, 0)
+	}
+}
+
+// spread sets the limits of some brokers: the evenest for what they have and what comes.
+func (c *counting) spread(receivers []int32, come int) {
+	limit, total := c.limit, come
+	for _, b := range receivers {
+		total += c.load[b]
 	}
 	share := func(b int32, level float64) int { return max(c.fixed[b], int(level*c.s.Brokers[b].weight())) }
 	sum := func(level float64) (n int) {
@@ -133,21 +155,24 @@ func (c *counting) limits(receivers []int32, total int) []int {
 	for _, b := range next[:min(max(rest, 0), len(next))] {
 		limit[b]++
 	}
-	return limit
 }
 
 // shed moves the lowest partitions off every broker that has more than its limit.
-func (c *counting) shed(plan *Plan, receivers []int32) {
+func (c *counting) shed(plan *Plan, open, cooling []int32) {
 	s := c.s
 	from, to := c.sentences()
-	h := hungry{}
+	var takeAny, takeDrained hungry
 	longest := 0 // of the second halves of reasons
-	for _, b := range receivers {
-		if lack := c.limit[b] - c.load[b]; lack > 0 {
-			h.push(b, lack)
-			longest = max(longest, len(to[b]))
+	push := func(h *hungry, receivers []int32) {
+		for _, b := range receivers {
+			if lack := c.limit[b] - c.load[b]; lack > 0 {
+				h.push(b, lack)
+				longest = max(longest, len(to[b]))
+			}
 		}
 	}
+	push(&takeAny, open)
+	push(&takeDrained, cooling)
 	surplus := make([]int, len(s.Brokers))
 	moves, length := 0, 0
 	for b := range s.Brokers {
@@ -170,7 +195,13 @@ func (c *counting) shed(plan *Plan, receivers []int32) {
 			plan.Capped = true
 			return
 		}
-		chosen := c.receiver(&h, i)
+		chosen := none
+		if s.Brokers[b].Draining {
+			chosen = c.receiver(&takeDrained, i)
+		}
+		if chosen == none {
+			chosen = c.receiver(&takeAny, i)
+		}
 		if chosen == none {
 			continue
 		}
@@ -195,15 +226,21 @@ func (c *counting) shed(plan *Plan, receivers []int32) {
 	}
 }
 
-// receiver takes from the hungry the first that may have a partition, and leaves it there with one less to lack.
+// receiver takes from the hungry the first that may have a partition, or one that lacks as much and has a copy of it, and
+// leaves it there with one less to lack.
 func (c *counting) receiver(h *hungry, i int32) int32 {
 	avoid, avoided := c.avoid(i), none
 	for h.len() > 0 {
 		b := h.first()
 		switch {
-		case !c.room.fits(b, c.s.bytesTo(i, b)) || c.s.copyRule(i, b) != "":
+		case !c.takes(b, i):
 		case b == avoid:
 			avoided = b
+		case c.s.flags[i]&hasCopies != 0:
+			h.takeBack(none)
+			b = c.cheapest(b, i, avoid)
+			h.feed(b)
+			return b
 		default:
 			h.feedFirst()
 			h.takeBack(none)
@@ -213,6 +250,29 @@ func (c *counting) receiver(h *hungry, i int32) int32 {
 	}
 	h.takeBack(avoided)
 	return avoided // anti-affinity never blocks a move (N23)
+}
+
+// takes reports whether no hard rule of room and copies speaks against a broker taking a partition.
+func (c *counting) takes(b, i int32) bool {
+	return c.room.fits(b, c.s.bytesTo(i, b)) && c.s.copyRule(i, b) == ""
+}
+
+// cheapest is, of the brokers that lack as much as the first that takes a partition, the one to which least of it must be
+// copied. Only those that have a copy of it can be that instead of the first: to all others all of it is copied. Who lacks
+// nothing is no receiver, and those that cool down are never asked together with those that do not.
+func (c *counting) cheapest(first, i, avoid int32) int32 {
+	best, bytes := first, c.s.bytesTo(i, first)
+	cools := c.s.brokerCooling[first]
+	for _, copied := range c.s.copiesOf(i) {
+		b := copied.broker
+		if c.s.brokerCooling[b] != cools || b == avoid || c.limit[b]-c.load[b] != c.limit[first]-c.load[first] || !c.takes(b, i) {
+			continue
+		}
+		if less := c.s.bytesTo(i, b); less < bytes {
+			best, bytes = b, less
+		}
+	}
+	return best
 }
 
 // sentences are the two halves of every reason: what the source has too much, and what the destination lacks.

@@ -1,5 +1,7 @@
 package planner
 
+import "slices"
+
 // hungry are brokers that lack partitions: who lacks most is first, of equals the lower (N23). It is a heap of whole
 // numbers: what is lacked above 32 bits, and below them the broker's index, turned round so that the lower is more.
 type hungry struct {
@@ -23,6 +25,21 @@ func (h *hungry) feedFirst() {
 		return
 	}
 	h.sink()
+}
+
+// feed gives one partition to a broker that is among them, wherever in the order it is.
+func (h *hungry) feed(broker int32) {
+	at := slices.IndexFunc(h.heap, func(key uint64) bool { return brokerOf(key) == broker })
+	key := h.heap[at] - 1<<32
+	if key>>32 == 0 { // gone; the last takes its place
+		last := len(h.heap) - 1
+		key, h.heap = h.heap[last], h.heap[:last]
+		if at == last {
+			return
+		}
+	}
+	h.riseFrom(at, key)
+	h.sinkFrom(at, h.heap[at])
 }
 
 // setAside takes the first out, until takeBack.
@@ -54,7 +71,11 @@ func (h *hungry) removeFirst() {
 // rise adds a key at the end and lets it rise to its place.
 func (h *hungry) rise(key uint64) {
 	h.heap = append(h.heap, key)
-	at := len(h.heap) - 1
+	h.riseFrom(len(h.heap)-1, key)
+}
+
+// riseFrom lets a key rise from a place that is free for it.
+func (h *hungry) riseFrom(at int, key uint64) {
 	for at > 0 && h.heap[(at-1)/2] < key {
 		h.heap[at] = h.heap[(at-1)/2]
 		at = (at - 1) / 2
@@ -67,7 +88,11 @@ func (h *hungry) sink() {
 	if len(h.heap) == 0 {
 		return
 	}
-	at, key := 0, h.heap[0]
+	h.sinkFrom(0, h.heap[0])
+}
+
+// sinkFrom lets a key sink from a place that is free for it.
+func (h *hungry) sinkFrom(at int, key uint64) {
 	for {
 		child := 2*at + 1
 		if child >= len(h.heap) {

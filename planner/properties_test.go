@@ -25,14 +25,24 @@ func TestAPlanOfWhatAPlanLeadsToIsEmpty(t *testing.T) {
 
 func TestAPlanBreaksNoHardRule(t *testing.T) {
 	fleets(t, 1500, func(t *testing.T, s *Snapshot, settings Settings) error {
-		return againstRules(s, settings, planned(t, s, settings))
+		if err := againstRules(s, settings, planned(t, s, settings)); err != nil {
+			return err
+		}
+		plan, err := BalanceCounts(s, settings)
+		if err != nil {
+			return err
+		}
+		if err := againstRules(s, settings, plan); err != nil {
+			return fmt.Errorf("by count: %w", err)
+		}
+		return nil
 	})
 }
 
 // againstRules checks a plan by what the snapshot says, not by the planner's own state.
 func againstRules(s *Snapshot, settings Settings, plan *Plan) error {
 	seen := map[int]bool{}
-	room := newRooms(s, settings.RoomMargin)
+	room, whole := newRooms(s, settings.RoomMargin), newRooms(s, settings.RoomMargin)
 	for _, a := range plan.Actions {
 		if (a.Kind == ActionSwap) != (len(a.Legs) == 2) || a.Reason == "" {
 			return fmt.Errorf("%+v is no action", a)
@@ -58,6 +68,9 @@ func againstRules(s *Snapshot, settings Settings, plan *Plan) error {
 			}
 			seen[i] = true
 			if b := s.broker(l.To); l.Bytes > 0 {
+				if !whole.fits(b, l.Bytes) {
+					return fmt.Errorf("%s has no room for %+v with the margin, even alone", l.To, l)
+				}
 				if room.free[b] -= l.Bytes; !room.unknown[b] && room.free[b] < 0 {
 					return fmt.Errorf("%s has no room for %+v", l.To, l)
 				}
