@@ -43,7 +43,7 @@ func (s *Store) RemoveBroker(ctx context.Context, r RemoveRequest) error {
 		case broker.Removed:
 			return nil
 		case !broker.Draining:
-			return &Refused{Code: CodeNotDraining, Reason: fmt.Sprintf("broker %q is not draining, so partitions may still come to it; `portage broker drain %s` first", r.Broker, r.Broker)}
+			return &Refused{Code: CodeNotDraining, Reason: fmt.Sprintf("broker %q is not draining, so partitions may still come to it; `portage broker drain %s --reason TEXT` first", r.Broker, r.Broker)}
 		case broker.QuarantinedCopies > 0 && faults.Enforced("R30"):
 			return &Refused{Code: CodeQuarantined, Reason: fmt.Sprintf("broker %q has %d copies in quarantine, whose records are nowhere else: `portage quarantine list` and export or purge them", r.Broker, broker.QuarantinedCopies)}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -29,7 +30,7 @@ func (s *Store) SetCapacity(ctx context.Context, c CapacityChange) (set Capacity
 		return &Refused{Write: "SetCapacity", Code: CodeInvalidSetting, Reason: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case c.Reason == "":
+	case strings.TrimSpace(c.Reason) == "":
 		return set, refuse("say why with --reason: the audit keeps it")
 	case c.DiskBytes == nil && c.NetBytesPerSec == nil && c.Weight == nil:
 		return set, refuse("say what to set of %s: --disk, --net or --weight", c.Broker)

@@ -91,7 +91,7 @@ func (s *Store) SetSetting(ctx context.Context, key, value, by, reason string) (
 	refuse := func(format string, args ...any) (Setting, error) {
 		return set, &Refused{Write: "SetSetting", Code: CodeInvalidSetting, Reason: fmt.Sprintf(format, args...)}
 	}
-	if reason == "" {
+	if strings.TrimSpace(reason) == "" {
 		return refuse("say why with --reason: the audit keeps it")
 	}
 	for _, rule := range settingRules {
