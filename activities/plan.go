@@ -233,6 +233,12 @@ func summaryOf(id string, plan *planner.Plan, hash string, settings planner.Sett
 	if plan.ETA != nil {
 		s.ETA = *plan.ETA
 	}
+	for _, g := range plan.Goals {
+		s.LeftCount += len(g.Left)
+		for _, l := range g.Left[:min(len(g.Left), protocol.MostShown-len(s.Left))] {
+			s.Left = append(s.Left, fmt.Sprintf("%s stays above its band of %s: %s", l.Broker, g.Goal, l.Reason))
+		}
+	}
 	for i, a := range plan.Actions {
 		if i == protocol.MostShown {
 			s.Text = append(s.Text, fmt.Sprintf("and %d more", len(plan.Actions)-i))

@@ -75,7 +75,7 @@ var Codes = map[string]Explanation{
 	"outside_window":         {"The rebalance is outside its window: nothing is copied and no move begins, what was copied is kept.", "Nothing: it goes on when its window opens; to move now, cancel the rebalance and start one without a window."},
 	"limits_start_none":      {"The limits of the rebalance let no move begin, and none is in flight.", "Raise maxInFlight and transfersPerBroker to 1 or more: `portage rebalance tune --max-in-flight 8 --transfers-per-broker 2`."},
 	"rebalance_running":      {"A rebalance moves partitions already; the next pass of the autobalance follows it.", "Wait for its end, or look at it with `portage rebalance status`."},
-	"needs_approval":         {"The rebalance moves nothing before its plan is approved.", "Look at the plan and approve it with `portage rebalance --approve HASH`, or with the update approve."},
+	"needs_approval":         {"The rebalance moves nothing before its plan is approved.", "Look at the plan and approve it with `portage rebalance --approve HASH --reason TEXT`, or with the update approve."},
 	"deadline_passed":        {"The rebalance starts no more moves, because its deadline has passed.", "Start another one with a later deadline."},
 	"canary_failed":          {"The first moves of the rebalance were not as its canary demands, so the rest was not started.", "Look at what the report says of them, mend that, and rebalance again."},
 	"too_few_brokers":        {"Too few brokers would be left to take partitions.", "Add a broker, or say with --min-brokers how many must stay."},

@@ -282,6 +282,9 @@ type PlanSummary struct {
 	// Blocked are partitions that should leave a draining broker and can not now; at most MostShown of BlockedCount.
 	Blocked      []planner.Blocked `json:"blocked,omitempty"`
 	BlockedCount int               `json:"blockedCount,omitempty"`
+	// Left are the brokers that stay above a band, each with the goal and why; at most MostShown of LeftCount.
+	Left      []string `json:"left,omitempty"`
+	LeftCount int      `json:"leftCount,omitempty"`
 	// Limits as the settings have them.
 	Limits PlanLimits `json:"limits"`
 	// Wave is how many actions are started before the fleet is looked at again.
@@ -433,6 +436,8 @@ const (
 	PhaseSoaking     = "soaking"
 	PhaseReport      = "done"
 	PhaseNothingToDo = "nothing to do"
+	PhaseFailed      = "failed"
+	PhaseTerminated  = "terminated"
 )
 
 // RebalanceStatus is the answer of a rebalance's Status query and the text behind its current details.
@@ -454,7 +459,9 @@ type RebalanceStatus struct {
 	BlockedReason string          `json:"blockedReason,omitempty"`
 	Unblock       string          `json:"unblock,omitempty"`
 	ETA           *time.Time      `json:"eta,omitempty"`
-	Late          string          `json:"late,omitempty"` // why the deadline can not be met
+	Deadline      *time.Time      `json:"deadline,omitempty"`
+	Late          string          `json:"late,omitempty"`  // why the deadline can not be met
+	Ended         string          `json:"ended,omitempty"` // of one that failed or was terminated: why
 	By            string          `json:"by,omitempty"`
 	Reason        string          `json:"reason,omitempty"`
 }
