@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"portage/internal/operate"
@@ -176,9 +177,9 @@ func change[Q any](a *api, name string, parse func([]byte) (Q, error), do func(c
 			return reply{}, badRequest("the body is not the JSON this call takes: %v", err)
 		}
 		switch {
-		case asked.Reason == "":
+		case strings.TrimSpace(asked.Reason) == "":
 			return reply{}, &Refusal{Code: operate.CodeReasonMissing, Message: `say why: {"reason":"..."}; the audit keeps it`, status: http.StatusBadRequest}
-		case asked.By == "":
+		case strings.TrimSpace(asked.By) == "":
 			return reply{}, &Refusal{Code: operate.CodeByMissing, Message: `say who asks: {"by":"..."}; the audit keeps it`, status: http.StatusBadRequest}
 		}
 		what, err := json.Marshal(map[string]any{"path": r.URL.Path, "order": order, "from": r.RemoteAddr})

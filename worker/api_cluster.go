@@ -81,17 +81,11 @@ func (a *api) checkDecommission(ctx context.Context, r *http.Request) (reply, er
 
 func (a *api) cancelDecommission(ctx context.Context, r *http.Request, in Signed) (reply, error) {
 	broker := r.PathValue("broker")
-	if err := a.fleet.CancelDecommission(ctx, broker, in.By, in.Reason); err != nil {
+	started, err := a.fleet.CancelDecommission(ctx, broker, in.By, in.Reason)
+	if err != nil {
 		return reply{}, err
 	}
-	// Temporal takes a cancel of a workflow that has ended, too: what holds is the broker's row.
-	wait := func(ctx context.Context) error {
-		if err := a.fleet.DecommissionCancelled(ctx, broker); err != nil {
-			return err
-		}
-		return a.fleet.TakesPartitions(ctx, broker)
-	}
-	return cancelled(ctx, wait,
+	return cancelled(ctx, func(ctx context.Context) error { return a.fleet.DecommissionCancelled(ctx, started, broker) },
 		fmt.Sprintf("broker %s takes partitions again; what was moved stays where it is", broker))
 }
 

@@ -145,38 +145,42 @@ func (a *api) rebalance(ctx context.Context, _ *http.Request) (reply, error) {
 	return reply{http.StatusOK, status}, err
 }
 
-// updated sends an update to the running rebalance.
-func (a *api) updated(ctx context.Context, name string, arg any, done string) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	return reply{http.StatusOK, Done{Message: done}}, a.fleet.UpdateRebalance(ctx, name, arg)
+// updated is the answer to an update that the running rebalance has taken.
+func updated(done string, err error) (reply, error) {
+	return reply{http.StatusOK, Done{Message: done}}, err
 }
 
 func (a *api) approve(ctx context.Context, _ *http.Request, in Approve) (reply, error) {
-	return a.updated(ctx, protocol.UpdateApprove, protocol.Decide{Hash: in.Hash, By: in.By, Reason: in.Reason}, "the plan is carried out as it was shown")
+	_, err := a.fleet.ApproveRebalance(ctx, in.Hash, in.By, in.Reason)
+	return updated("the plan is carried out as it was shown", err)
 }
 
 func (a *api) limits(ctx context.Context, _ *http.Request, in operate.LimitsChange) (reply, error) {
-	return a.updated(ctx, protocol.UpdateLimits, in, "the rebalance goes on with the new limits")
+	status, err := a.fleet.LimitRebalance(ctx, in)
+	return updated(operate.LimitsTaken(status), err)
 }
 
 func (a *api) pauseRebalance(ctx context.Context, _ *http.Request, in Signed) (reply, error) {
-	return a.updated(ctx, protocol.UpdatePause, protocol.Decide{By: in.By, Reason: in.Reason}, "the rebalance is paused: copies stand still, nothing more begins")
+	_, err := a.fleet.PauseRebalance(ctx, in.By, in.Reason)
+	return updated("the rebalance is paused: copies stand still, nothing more begins", err)
 }
 
 func (a *api) resumeRebalance(ctx context.Context, _ *http.Request, in Signed) (reply, error) {
-	return a.updated(ctx, protocol.UpdateResume, protocol.Decide{By: in.By, Reason: in.Reason}, "the rebalance goes on")
+	_, err := a.fleet.ResumeRebalance(ctx, in.By, in.Reason)
+	return updated("the rebalance goes on", err)
 }
 
 func (a *api) skip(ctx context.Context, _ *http.Request, in Skip) (reply, error) {
-	return a.updated(ctx, protocol.UpdateSkip, protocol.Decide{Topic: in.Topic, Partition: in.Partition, By: in.By, Reason: in.Reason}, "the partition is left out")
+	_, err := a.fleet.SkipPartition(ctx, in.Topic, in.Partition, in.By, in.Reason)
+	return updated("the partition is left out", err)
 }
 
 func (a *api) cancelRebalance(ctx context.Context, _ *http.Request, in Signed) (reply, error) {
-	if err := a.fleet.CancelRebalance(ctx, in.By, in.Reason); err != nil {
+	started, err := a.fleet.CancelRebalance(ctx, in.By, in.Reason)
+	if err != nil {
 		return reply{}, err
 	}
-	return cancelled(ctx, a.fleet.RebalanceCancelled, "the rebalance has ended; what had not committed is as it was")
+	return cancelled(ctx, func(ctx context.Context) error { return a.fleet.RebalanceCancelled(ctx, started) }, "the rebalance has ended; what had not committed is as it was")
 }
 
 // cancelled waits a while for the end of what was asked to cancel.

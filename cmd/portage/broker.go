@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"portage/internal/operate"
 	"portage/internal/units"
 	"portage/metastore"
 	"portage/workflows/protocol"
@@ -22,20 +23,20 @@ type brokerCmd struct {
 }
 
 type drainCmd struct {
-	Broker string `arg:"" help:"The broker id."`
-	Cancel bool   `help:"Let it take partitions again."`
-	Reason string `help:"Why, for the audit."`
+	Broker string     `arg:"" help:"The broker id."`
+	Cancel bool       `help:"Let it take partitions again."`
+	Reason reasonText `help:"Why, for the audit." required:""`
 	storeFlags
 }
 
 // Run marks the broker. It goes on serving what it owns.
 func (c *drainCmd) Run(ctx context.Context) error {
-	return c.change(ctx, func(store *metastore.Store) (string, error) {
-		err := store.SetDraining(ctx, c.Broker, !c.Cancel, whoami(), c.Reason)
+	return c.change(ctx, func(fleet *operate.Fleet) (string, error) {
+		err := fleet.Drain(ctx, c.Broker, !c.Cancel, whoami(), c.Reason.String())
 		if c.Cancel {
 			return fmt.Sprintf("broker %s takes partitions again", c.Broker), err
 		}
-		return fmt.Sprintf("broker %s takes no more partitions and serves what it has; move that away, then `portage broker remove %s`", c.Broker, c.Broker), err
+		return fmt.Sprintf("broker %s takes no more partitions and serves what it has; move that away, then `portage broker remove %s --reason TEXT`", c.Broker, c.Broker), err
 	})
 }
 
@@ -44,14 +45,14 @@ type setCmd struct {
 	Disk   *protocol.ByteSize `help:"How much of its disk it may use, as 2TiB; 0 takes back what was set." placeholder:"SIZE"`
 	Net    *string            `help:"What its network carries in one direction, as 1Gbit or 100MiB a second; 0 takes back what was set." placeholder:"RATE"`
 	Weight *float64           `help:"Its share of everything, 1 being that of a broker that has none set; 0 takes back what was set."`
-	Reason string             `help:"Why, for the audit." required:""`
+	Reason reasonText         `help:"Why, for the audit." required:""`
 	storeFlags
 	outputFlags
 }
 
 // Run sets what is named and says what is in force.
 func (c *setCmd) Run(ctx context.Context) error {
-	change := metastore.CapacityChange{Broker: c.Broker, Weight: c.Weight, By: whoami(), Reason: c.Reason}
+	change := metastore.CapacityChange{Broker: c.Broker, Weight: c.Weight, By: whoami(), Reason: c.Reason.String()}
 	if c.Disk != nil {
 		bytes := int64(*c.Disk)
 		change.DiskBytes = &bytes
@@ -64,15 +65,13 @@ func (c *setCmd) Run(ctx context.Context) error {
 		bytes := int64(rate)
 		change.NetBytesPerSec = &bytes
 	}
-	store, err := c.read(ctx)
+	fleet, stop, err := c.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	set, err := store.SetCapacity(ctx, change)
+	defer stop()
+	set, err := fleet.SetCapacity(ctx, change)
 	switch {
-	case metastore.IsUnknown(err):
-		return unreachable(err)
 	case err != nil:
 		return err
 	case c.JSON:
@@ -98,31 +97,28 @@ func capacityText(c metastore.Capacity) string {
 }
 
 type removeCmd struct {
-	Broker     string `arg:"" help:"The broker id."`
-	MinBrokers int    `help:"Refuse to leave fewer brokers that take partitions." default:"3"`
-	Reason     string `help:"Why, for the audit."`
+	Broker     string     `arg:"" help:"The broker id."`
+	MinBrokers int        `help:"Refuse to leave fewer brokers that take partitions." default:"3"`
+	Reason     reasonText `help:"Why, for the audit." required:""`
 	storeFlags
 }
 
 // Run removes the broker, or says what it is still needed for.
 func (c *removeCmd) Run(ctx context.Context) error {
-	return c.change(ctx, func(store *metastore.Store) (string, error) {
-		err := store.RemoveBroker(ctx, metastore.RemoveRequest{Broker: c.Broker, MinBrokers: c.MinBrokers, By: whoami(), Reason: c.Reason})
+	return c.change(ctx, func(fleet *operate.Fleet) (string, error) {
+		err := fleet.RemoveBroker(ctx, metastore.RemoveRequest{Broker: c.Broker, MinBrokers: c.MinBrokers, By: whoami(), Reason: c.Reason.String()})
 		return fmt.Sprintf("broker %s is out of the fleet; its agent stops by itself and its id is not used again", c.Broker), err
 	})
 }
 
 // change makes one write to the metastore and prints what it did.
-func (f storeFlags) change(ctx context.Context, write func(*metastore.Store) (done string, err error)) error {
-	store, err := f.read(ctx)
+func (f storeFlags) change(ctx context.Context, write func(*operate.Fleet) (done string, err error)) error {
+	fleet, stop, err := f.fleet(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	done, err := write(store)
-	if metastore.IsUnknown(err) {
-		return unreachable(err)
-	}
+	defer stop()
+	done, err := write(fleet)
 	if err == nil {
 		fmt.Println(done)
 	}

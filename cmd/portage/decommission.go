@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,35 +17,31 @@ import (
 )
 
 type decommissionCmd struct {
-	Broker     string `arg:"" help:"The broker id."`
-	DryRun     bool   `help:"Only say what would move, how many bytes, for how long, and what would block." xor:"how"`
-	Cancel     bool   `help:"Stop the moves that have not committed, and let the broker take partitions again." xor:"how"`
-	Wait       bool   `help:"Watch until the broker is safe to remove."`
-	MinBrokers int    `help:"Refuse to leave fewer brokers that take partitions." default:"3"`
-	Reason     string `help:"Why, for the audit."`
+	Broker     string     `arg:"" help:"The broker id."`
+	DryRun     bool       `help:"Only say what would move, how many bytes, for how long, and what would block." xor:"how"`
+	Cancel     bool       `help:"Stop the moves that have not committed, and let the broker take partitions again." xor:"how"`
+	Wait       bool       `help:"Watch until the broker is safe to remove."`
+	MinBrokers int        `help:"Refuse to leave fewer brokers that take partitions." default:"3"`
+	Reason     reasonText `help:"Why, for the audit; required unless it is a dry run."`
 	limitFlags
-	temporalFlags
+	steerFlags
 	outputFlags
 }
 
 // Run empties a broker and takes it out of the fleet. With --wait exit code 0 says that its machine may go.
 func (c *decommissionCmd) Run(ctx context.Context) error {
-	fleet, stop, err := c.fleet(ctx)
+	in := protocol.DecommissionInput{Broker: c.Broker, DryRun: c.DryRun, MinBrokers: &c.MinBrokers, Limits: c.limits(), By: whoami(), Reason: c.Reason.String()}
+	if err := c.wrong(in); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if c.Cancel {
+		return c.cancel(ctx)
+	}
+	fleet, stop, err := c.fleet(ctx, metastore.Order{Action: "decommission_start", Reason: in.Reason, What: in})
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if c.Cancel {
-		if err := fleet.CancelDecommission(ctx, c.Broker, "", ""); err != nil {
-			return err
-		}
-		if err := fleet.DecommissionCancelled(ctx, c.Broker); err != nil {
-			return err
-		}
-		fmt.Printf("broker %s takes partitions again; what was moved stays where it is\n", c.Broker)
-		return nil
-	}
-	in := protocol.DecommissionInput{Broker: c.Broker, DryRun: c.DryRun, MinBrokers: &c.MinBrokers, Limits: c.limits(), By: whoami(), Reason: c.Reason}
 	started, err := fleet.StartDecommission(ctx, in, operate.Repeat{})
 	if err != nil {
 		return err
@@ -54,10 +51,13 @@ func (c *decommissionCmd) Run(ctx context.Context) error {
 		if _, err := fleet.Begun(ctx, started, c.Broker); err != nil {
 			return err
 		}
+		if c.JSON {
+			return printJSON(map[string]string{"workflowId": started.WorkflowID, "runId": started.RunID})
+		}
 		fmt.Printf("decommissioning %s under workflow %s\nwait for it: portage cluster decommission %s --wait, or temporal workflow result --workflow-id %s\n", c.Broker, started.WorkflowID, c.Broker, started.WorkflowID)
 		return nil
 	}
-	result, err := fleet.DecommissionResult(ctx, started, c.Broker)
+	result, err := c.result(ctx, fleet, started)
 	switch {
 	case err != nil:
 		return err
@@ -78,6 +78,51 @@ func (c *decommissionCmd) Run(ctx context.Context) error {
 		return errors.New("it would be refused: " + strings.Join(sentences, "; "))
 	}
 	return nil
+}
+
+// wrong is what is wrong with the flags.
+func (c *decommissionCmd) wrong(in protocol.DecommissionInput) error {
+	if !c.DryRun {
+		if err := c.Reason.mustSay(); err != nil {
+			return err
+		}
+	}
+	raw, err := json.Marshal(in)
+	if err == nil {
+		_, err = protocol.ParseDecommissionInput(raw)
+	}
+	return err
+}
+
+// cancel cancels the decommission that runs. With the metastore, the broker's row must say that it takes partitions again.
+func (c *decommissionCmd) cancel(ctx context.Context) error {
+	order := metastore.Order{Action: "decommission_cancel", Reason: c.Reason.String(), What: map[string]string{"broker": c.Broker}}
+	return c.steer(ctx, order, func(fleet *operate.Fleet) (string, error) {
+		started, err := fleet.CancelDecommission(ctx, c.Broker, whoami(), c.Reason.String())
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("broker %s takes partitions again; what was moved stays where it is", c.Broker), fleet.DecommissionCancelled(ctx, started, c.Broker)
+	})
+}
+
+// result waits for a dry run, or watches the decommission until its verdict.
+func (c *decommissionCmd) result(ctx context.Context, fleet *operate.Fleet, started operate.Started) (result protocol.DecommissionResult, err error) {
+	if c.DryRun {
+		return fleet.Checked(ctx, started, c.Broker)
+	}
+	err = follow(ctx, func(ctx context.Context) (err error) {
+		result, err = fleet.DecommissionResult(ctx, started, c.Broker)
+		return err
+	},
+		func(ctx context.Context) (string, error) {
+			status, shed, err := fleet.DecommissionProgress(ctx, started)
+			return decommissionLine(status, shed), err
+		})
+	if operate.NoWorker(err) {
+		err = operate.Queued(err, "the decommission of "+c.Broker, started)
+	}
+	return result, err
 }
 
 func printCheck(broker string, check protocol.DrainCheck) {
@@ -101,13 +146,13 @@ func printCheck(broker string, check protocol.DrainCheck) {
 }
 
 type clusterPauseCmd struct {
-	Reason string `help:"Why, for the audit." required:""`
+	Reason reasonText `help:"Why, for the audit." required:""`
 	storeFlags
 }
 
 // Run pauses every rebalance of the fleet.
 func (c *clusterPauseCmd) Run(ctx context.Context) error {
-	return c.pause(ctx, true, c.Reason, "rebalances are paused: copies stand still within seconds, nothing more begins; `portage cluster resume` ends it")
+	return c.pause(ctx, true, c.Reason.String(), "rebalances are paused: copies stand still within seconds, nothing more begins; `portage cluster resume` ends it")
 }
 
 func (f storeFlags) pause(ctx context.Context, paused bool, reason, done string) error {
@@ -124,13 +169,13 @@ func (f storeFlags) pause(ctx context.Context, paused bool, reason, done string)
 }
 
 type clusterResumeCmd struct {
-	Reason string `help:"Why, for the audit." required:""`
+	Reason reasonText `help:"Why, for the audit." required:""`
 	storeFlags
 }
 
 // Run lets the fleet's rebalances go on.
 func (c *clusterResumeCmd) Run(ctx context.Context) error {
-	return c.pause(ctx, false, c.Reason, "rebalances go on")
+	return c.pause(ctx, false, c.Reason.String(), "rebalances go on")
 }
 
 type scoreCmd struct {

@@ -38,7 +38,7 @@ type storeFlags struct {
 func (f storeFlags) open(ctx context.Context, logger *slog.Logger) (*metastore.Store, error) {
 	store, err := metastore.Open(ctx, f.DSN, metastore.Options{SingleNode: f.SingleNodeMetastore, Logger: logger})
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, operate.MetastoreDown(err)
 	}
 	return store, nil
 }
@@ -85,7 +85,7 @@ func (f temporalFlags) dial(ctx context.Context) (client.Client, error) {
 	defer cancel()
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, unreachable(fmt.Errorf("no Temporal answers at %s; start it, or name another --temporal-address", f.TemporalAddress))
+		return nil, operate.TemporalDown(err, f.TemporalAddress)
 	}
 	return c, nil
 }

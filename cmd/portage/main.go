@@ -4,16 +4,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"reflect"
+	"strings"
 	"syscall"
 	_ "time/tzdata" // the zones of windows, also where the machine has none
 
 	"github.com/alecthomas/kong"
 
 	"portage/internal/operate"
+	"portage/metastore"
 )
 
 // Set by the build.
@@ -87,12 +92,64 @@ func run(ctx context.Context, args []string) int {
 	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return exitInterrupted
+	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || exitOf(err) == exitUnreachable):
+		return exitInterrupted // what did not answer had no time to
 	}
-	fmt.Fprintln(os.Stderr, "portage:", err)
+	complain(os.Stderr, err, asksForJSON(command))
 	return exitOf(err)
 }
+
+// asksForJSON reports whether the command prints JSON.
+func asksForJSON(command *kong.Context) bool {
+	for _, flag := range command.Flags() {
+		if flag.Name == "json" {
+			return flag.Target.Kind() == reflect.Bool && flag.Target.Bool()
+		}
+	}
+	return false
+}
+
+// complain says why something was not done: a sentence with its stable code, or the same as JSON.
+func complain(to io.Writer, err error, asJSON bool) {
+	code, sentence := codeOf(err), err.Error()
+	if refused, ok := metastore.RefusedWith(err); ok {
+		sentence = strings.Replace(sentence, refused.Error(), refused.Reason, 1) // which write refused is nobody's business here
+	}
+	switch {
+	case asJSON:
+		_ = json.NewEncoder(to).Encode(map[string]any{"error": map[string]string{"code": code, "message": sentence}})
+	case code == operate.CodeFailed, code == codeUsage, strings.Contains(sentence, "("+code+")"):
+		fmt.Fprintln(to, "portage:", sentence)
+	default:
+		fmt.Fprintf(to, "portage: %s (%s)\n", sentence, code)
+	}
+}
+
+// codeUsage is the code of a command line that is wrong.
+const codeUsage = "usage"
+
+// codeOf is the stable code of an error; docs/http.md lists them.
+func codeOf(err error) string {
+	var coded *exitError
+	var order *operate.Error
+	refused, isRefused := metastore.RefusedWith(err)
+	switch {
+	case errors.As(err, &order) && order.Code != "":
+		return order.Code
+	case isRefused && refused.Code != "":
+		return refused.Code
+	case errors.As(err, &coded) && coded.code == exitUsage:
+		return codeUsage
+	case errors.As(err, &coded) && coded.code == exitUnreachable:
+		return codeUnreachable
+	case errors.As(err, &coded) && coded.code == exitCancelled:
+		return operate.CodeCancelled
+	}
+	return operate.CodeFailed
+}
+
+// codeUnreachable is the code of something that does not answer and has none of its own.
+const codeUnreachable = "unreachable"
 
 // exitOf is the exit code of an error.
 func exitOf(err error) int {
@@ -101,7 +158,7 @@ func exitOf(err error) int {
 	switch {
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.As(err, &order) && order.Kind == operate.Unreachable:
+	case errors.As(err, &order) && order.Kind == operate.Unreachable, metastore.IsUnknown(err):
 		return exitUnreachable
 	case errors.As(err, &order) && order.Kind == operate.Cancelled:
 		return exitCancelled

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/user"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ type moveStartCmd struct {
 	To        string            `help:"Destination broker." required:""`
 	Wait      bool              `help:"Watch the move until it ends."`
 	DryRun    bool              `help:"Check only; needs --dsn and --token-file."`
-	Reason    string            `help:"Why, for the audit."`
+	Reason    reasonText        `help:"Why, for the audit."`
 	Limit     protocol.ByteSize `help:"Bytes a second of the copy; 0 is no limit." default:"0"`
 	Force     bool              `help:"Accept a freeze longer than the limit."`
 
@@ -95,7 +96,7 @@ func (c *moveStartCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force,
+	in := protocol.MoveInput{Topic: c.Partition.topic, Partition: &c.Partition.number, To: c.To, By: whoami(), Reason: c.Reason.String(), Limit: c.Limit, Force: c.Force,
 		OnSourceLoss: c.OnSourceLoss, PromoteAfter: protocol.Duration(c.PromoteAfter)}
 	started, err := fleet.StartMove(ctx, in, operate.Repeat{})
 	if err != nil {
@@ -189,14 +190,15 @@ func (c *moveStatusCmd) Run(ctx context.Context) error {
 
 type moveTuneCmd struct {
 	moveRef
-	Limit *protocol.ByteSize `help:"Bytes a second of the copy; 0 lifts the limit."`
-	Force bool               `help:"Accept a freeze longer than the limit."`
+	Limit  *protocol.ByteSize `help:"Bytes a second of the copy; 0 lifts the limit."`
+	Force  bool               `help:"Accept a freeze longer than the limit."`
+	Reason reasonText         `help:"Why; it stands in the move's history."`
 	temporalFlags
 }
 
 // Run changes a running move.
 func (c *moveTuneCmd) Run(ctx context.Context) error {
-	change := protocol.Tune{Limit: c.Limit, By: whoami()}
+	change := protocol.Tune{Limit: c.Limit, By: whoami(), Reason: c.Reason.String()}
 	if c.Force {
 		change.Force = &c.Force
 	}
@@ -217,7 +219,8 @@ func (c *moveTuneCmd) Run(ctx context.Context) error {
 
 type moveCancelCmd struct {
 	moveRef
-	Wait bool `help:"Wait until everything is restored." default:"true" negatable:""`
+	Wait   bool       `help:"Wait until everything is restored." default:"true" negatable:""`
+	Reason reasonText `help:"Why; it stands in the move's history."`
 	temporalFlags
 }
 
@@ -228,7 +231,7 @@ func (c *moveCancelCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	workflow, err := fleet.CancelMove(ctx, c.ref(), "", "")
+	workflow, err := fleet.CancelMove(ctx, c.ref(), whoami(), c.Reason.String())
 	if err != nil {
 		return err
 	}
@@ -244,8 +247,8 @@ func (c *moveCancelCmd) Run(ctx context.Context) error {
 }
 
 func whoami() string {
-	if u, err := user.Current(); err == nil {
+	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
 	}
-	return ""
+	return fmt.Sprintf("user %d", os.Getuid())
 }

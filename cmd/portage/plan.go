@@ -103,10 +103,13 @@ func (c *planCmd) settings(ctx context.Context, store *metastore.Store) (planner
 		}
 	}
 	settings, err := planner.ParseSettings(raw)
+	if err != nil {
+		return settings, operate.InvalidSetting(err)
+	}
 	if c.MaxActions >= 0 {
 		settings.MaxActions = c.MaxActions
 	}
-	return settings, err
+	return settings, nil
 }
 
 func (c *planCmd) read(ctx context.Context, store *metastore.Store, settings planner.Settings) (*planner.Snapshot, error) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"portage/activities"
 	"portage/internal/operate"
+	"portage/metastore"
 	"portage/workflows/protocol"
 )
 
@@ -43,64 +45,131 @@ type rebalanceStartCmd struct {
 	Undo     string     `help:"Move back what the rebalance of this id has moved." placeholder:"ID" xor:"how"`
 	Wait     bool       `help:"Watch until it ends."`
 	Deadline *time.Time `help:"Start no move after this moment (RFC 3339)."`
-	Reason   string     `help:"Why, for the audit."`
+	Reason   reasonText `help:"Why, for the audit; required unless it is a dry run."`
 
 	CountOnly bool `help:"Plan by the number of partitions alone, with the fewest moves."`
 
-	Canary int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
-	Soak   time.Duration `help:"How long to wait after the canary's moves." default:"5m"`
-	Lag    *int64        `help:"How many records further behind a consumer group may be after the canary's soak than before its moves; not looked at when not given." placeholder:"N" name:"canary-lag"`
+	Canary *int           `help:"Carry out so many moves first, and the rest only when none failed and no write waited for long." placeholder:"N"`
+	Soak   *time.Duration `help:"How long to wait after the canary's moves; 5m when not given."`
+	Lag    *int64         `help:"How many records further behind a consumer group may be after the canary's soak than before its moves; not looked at when not given." placeholder:"N" name:"canary-lag"`
 
-	Window     string        `help:"Move only while this window is open: when it opens, as a cron expression (\"0 1 * * *\"). Needs --window-for." placeholder:"CRON"`
-	WindowFor  time.Duration `help:"How long the window stays open, by the clock on the wall of its zone: 1m to 168h." placeholder:"4h"`
-	WindowZone string        `help:"The zone whose clock the window goes by, as Europe/Berlin." default:"UTC"`
+	Window     string         `help:"Move only while this window is open: when it opens, as a cron expression (\"0 1 * * *\"). Needs --window-for." placeholder:"CRON"`
+	WindowFor  *time.Duration `help:"How long the window stays open, by the clock on the wall of its zone: 1m to 168h." placeholder:"4h"`
+	WindowZone string         `help:"The zone whose clock the window goes by, as Europe/Berlin; UTC when not given."`
 
 	limitFlags
-	temporalFlags
+	steerFlags
 	outputFlags
 }
+
+// soakDefault is how long is waited after a canary when nobody says.
+const soakDefault = 5 * time.Minute
 
 // window is the window that the flags name; nil when they name none.
 func (c *rebalanceStartCmd) window() (*protocol.Window, error) {
 	switch {
-	case c.Window == "" && c.WindowFor == 0:
+	case c.Window == "" && c.WindowFor == nil && c.WindowZone == "":
 		return nil, nil
-	case c.Window == "" || c.WindowFor == 0:
-		return nil, &exitError{exitUsage, errors.New("a window needs both --window, when it opens, and --window-for, how long")}
+	case c.Window == "" || c.WindowFor == nil:
+		return nil, errors.New("a window needs both --window, when it opens, and --window-for, how long")
 	}
-	w := &protocol.Window{Cron: c.Window, For: protocol.Duration(c.WindowFor), Zone: c.WindowZone}
-	if _, err := activities.CheckWindow(*w); err != nil {
-		return nil, &exitError{exitUsage, err}
+	w := &protocol.Window{Cron: c.Window, For: protocol.Duration(*c.WindowFor), Zone: c.WindowZone}
+	if w.Zone == "" {
+		w.Zone = "UTC"
 	}
-	return w, nil
+	_, err := activities.CheckWindow(*w)
+	return w, err
+}
+
+// canary is the canary that the flags name; nil when they name none.
+func (c *rebalanceStartCmd) canary() (*protocol.Canary, error) {
+	switch {
+	case c.Canary == nil && (c.Soak != nil || c.Lag != nil):
+		return nil, errors.New("--soak and --canary-lag are of the canary; say with --canary how many moves that has")
+	case c.Canary == nil:
+		return nil, nil
+	case *c.Canary < 1:
+		return nil, fmt.Errorf("--canary %d is no canary: it has at least one move; leave it out for none", *c.Canary)
+	}
+	canary := &protocol.Canary{Moves: *c.Canary, Soak: protocol.Duration(soakDefault), Lag: c.Lag}
+	if c.Soak != nil {
+		canary.Soak = protocol.Duration(*c.Soak)
+	}
+	return canary, nil
+}
+
+// input is what the flags ask for, or what is wrong with them.
+func (c *rebalanceStartCmd) input(now time.Time) (in protocol.RebalanceInput, err error) {
+	in = protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, CountOnly: c.CountOnly, Limits: c.limits(), Deadline: c.Deadline, By: whoami(), Reason: c.Reason.String()}
+	if in.Window, err = c.window(); err != nil {
+		return in, err
+	}
+	if in.Canary, err = c.canary(); err != nil {
+		return in, err
+	}
+	if c.Deadline != nil && !c.Deadline.After(now) {
+		return in, fmt.Errorf("the deadline %s has passed, so nothing would be moved", c.Deadline.Format(time.RFC3339))
+	}
+	if !c.DryRun {
+		if err := c.Reason.mustSay(); err != nil {
+			return in, err
+		}
+	}
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return in, err
+	}
+	_, err = protocol.ParseRebalanceInput(raw)
+	return in, err
+}
+
+// unused are the flags that an approval of a rebalance which waits can not take: that goes on as it was started.
+func (c *rebalanceStartCmd) unused() (names []string) {
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--deadline", c.Deadline != nil}, {"--canary", c.Canary != nil}, {"--soak", c.Soak != nil}, {"--canary-lag", c.Lag != nil},
+		{"--window", c.Window != ""}, {"--window-for", c.WindowFor != nil}, {"--window-zone", c.WindowZone != ""},
+		{"--max-in-flight", c.MaxInFlight != nil}, {"--transfers-per-broker", c.TransfersPerBroker != nil}, {"--move-rate", c.MoveRate != nil}, {"--broker-rate", c.BrokerRate != nil},
+	} {
+		if f.given {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// order is what the audit keeps of it.
+func (c *rebalanceStartCmd) order(in protocol.RebalanceInput) metastore.Order {
+	action := "rebalance_start"
+	switch {
+	case c.DryRun:
+		action = "rebalance_plan"
+	case c.Undo != "":
+		action = "rebalance_undo"
+	case c.Approve != "":
+		action = "rebalance_approve"
+	}
+	return metastore.Order{Action: action, Reason: c.Reason.String(), What: in}
 }
 
 // Run starts the fleet's rebalance, or approves the one that waits for it.
 func (c *rebalanceStartCmd) Run(ctx context.Context) error {
-	if c.Lag != nil && c.Canary == 0 {
-		return &exitError{exitUsage, errors.New("--canary-lag is a check of the canary; say with --canary how many moves that has")}
-	}
-	window, err := c.window()
+	in, err := c.input(time.Now())
 	if err != nil {
-		return err
+		return &exitError{exitUsage, err}
 	}
-	fleet, stop, err := c.fleet(ctx)
+	if c.Approve != "" {
+		if done, err := c.approveWaiting(ctx, in); done || err != nil {
+			return err
+		}
+	}
+	fleet, stop, err := c.fleet(ctx, c.order(in))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if c.Approve != "" {
-		if status, err := fleet.RebalanceStatus(ctx); err == nil && status.Phase == protocol.PhaseApproval {
-			if err := c.approve(ctx, fleet, c.Approve); err != nil {
-				return err
-			}
-			return c.follow(ctx, fleet, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)})
-		}
-	}
-	in := protocol.RebalanceInput{DryRun: c.DryRun, Approve: c.Ask, Hash: c.Approve, Undo: c.Undo, CountOnly: c.CountOnly, Limits: c.limits(), Window: window, Deadline: c.Deadline, By: whoami(), Reason: c.Reason}
-	if c.Canary > 0 {
-		in.Canary = &protocol.Canary{Moves: c.Canary, Soak: protocol.Duration(c.Soak), Lag: c.Lag}
-	}
 	started, err := fleet.StartRebalance(ctx, in, operate.Repeat{})
 	if err != nil {
 		return err
@@ -116,37 +185,85 @@ func (c *rebalanceStartCmd) Run(ctx context.Context) error {
 	return c.follow(ctx, fleet, started)
 }
 
+// approveWaiting approves the rebalance that waits for it; done is false when none waits.
+func (c *rebalanceStartCmd) approveWaiting(ctx context.Context, in protocol.RebalanceInput) (done bool, err error) {
+	looking, stop, err := c.temporalFlags.fleet(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer stop()
+	status, err := looking.RebalanceStatus(ctx)
+	var e *operate.Error
+	switch {
+	case errors.As(err, &e) && e.Kind == operate.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	case status.Phase != protocol.PhaseApproval:
+		return false, nil
+	}
+	if unused := c.unused(); len(unused) > 0 {
+		return false, &exitError{exitUsage, fmt.Errorf("a rebalance waits for this approval and goes on as it was started, so it can not take %s: approve it without, and change its limits with `portage rebalance tune`, or cancel it and start one anew", strings.Join(unused, ", "))}
+	}
+	fleet, stop, err := c.fleet(ctx, c.order(in))
+	if err != nil {
+		return false, err
+	}
+	defer stop()
+	if _, err := fleet.ApproveRebalance(ctx, c.Approve, in.By, in.Reason); err != nil {
+		return false, err
+	}
+	return true, c.follow(ctx, fleet, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)})
+}
+
+// beginBound is how long is waited for a start that may still be refused.
+const beginBound = 20 * time.Second
+
 func (c *rebalanceStartCmd) follow(ctx context.Context, fleet *operate.Fleet, started operate.Started) error {
 	if !c.Wait {
-		if c.JSON {
+		begin, stop := context.WithTimeout(ctx, beginBound)
+		defer stop()
+		status, err := fleet.RebalanceBegun(begin, started)
+		switch {
+		case err != nil && (begin.Err() == nil || ctx.Err() != nil):
+			return err
+		case c.JSON:
 			return printJSON(map[string]string{"workflowId": started.WorkflowID, "runId": started.RunID})
+		case err != nil:
+			fmt.Printf("rebalancing under workflow %s, which has not planned yet\nwatch it: portage rebalance status\n", started.WorkflowID)
+		case status.Phase == protocol.PhaseReport:
+			fmt.Printf("the rebalance under workflow %s has ended already\nsee how: portage rebalance status\n", started.WorkflowID)
+		default:
+			fmt.Printf("rebalancing under workflow %s\nwatch it: portage rebalance status\n", started.WorkflowID)
 		}
-		fmt.Printf("rebalancing under workflow %s\nwatch it: portage rebalance status\n", started.WorkflowID)
 		return nil
 	}
-	result, err := fleet.RebalanceResult(ctx, started)
+	var result protocol.RebalanceResult
+	err := follow(ctx, func(ctx context.Context) (err error) { result, err = fleet.RebalanceResult(ctx, started); return err },
+		func(ctx context.Context) (string, error) {
+			status, err := fleet.StatusOf(ctx, started)
+			return rebalanceLine(status), err
+		})
+	if operate.NoWorker(err) {
+		return operate.Queued(err, "the rebalance", started)
+	}
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return printJSON(result)
+		if err := printJSON(result); err != nil {
+			return err
+		}
+	} else {
+		printReport(result)
+		if status, err := fleet.StatusOf(ctx, started); err == nil {
+			printLeft(status.Plan)
+		}
 	}
-	printReport(result)
 	if result.Counts.Failed+result.Counts.Held > 0 {
 		return fmt.Errorf("%d moves failed and %d were held; the reasons are above", result.Counts.Failed, result.Counts.Held)
 	}
 	return nil
-}
-
-func printReport(r protocol.RebalanceResult) {
-	for _, trouble := range r.Troubles {
-		fmt.Println(trouble)
-	}
-	for _, b := range r.Blocked {
-		fmt.Printf("%s/%d can not leave %s: %s\n", b.Topic, b.Partition, b.Owner, b.Reason)
-	}
-	fmt.Printf("%s: %d moved (%s), %d failed, %d held, %d skipped, in %d plans\nundo: portage rebalance --undo %s\n",
-		r.Ended, r.Counts.Moved, protocol.ByteSize(r.Counts.Bytes), r.Counts.Failed, r.Counts.Held, r.Counts.Skipped, r.Plans, r.ID)
 }
 
 // shown prints the plan of a dry run.
@@ -160,32 +277,19 @@ func (c *rebalanceStartCmd) shown(ctx context.Context, fleet *operate.Fleet, sta
 	}
 	printPlan(plan)
 	if plan != nil && plan.Actions > 0 {
-		fmt.Printf("nothing was changed; to carry out exactly this: portage rebalance --approve %.12s\n", plan.Hash)
+		fmt.Printf("nothing was changed; to carry out exactly this: portage rebalance --approve %.12s --reason TEXT\n", plan.Hash)
 	}
 	return nil
-}
-
-func printPlan(p *protocol.PlanSummary) {
-	if p == nil {
-		return
-	}
-	for _, line := range p.Text {
-		fmt.Println(line)
-	}
-	if p.Held != nil {
-		fmt.Println("held:", p.Held.Reason)
-	}
-	for _, b := range p.Blocked {
-		fmt.Printf("%s/%d can not leave %s: %s\n", b.Topic, b.Partition, b.Owner, b.Reason)
-	}
-	fmt.Printf("plan %s: %d moves, %s to copy, at least %s\nhash %s\n", p.ID, p.Moves, protocol.ByteSize(p.Bytes), time.Duration(p.ETA).Round(time.Second), p.Hash)
 }
 
 // ask shows the plan of a rebalance that waits, and approves it when the person says so.
 func (c *rebalanceStartCmd) ask(ctx context.Context, fleet *operate.Fleet, started operate.Started) error {
 	for {
-		status, err := fleet.StatusOf(ctx, started)
-		if err == nil && status.Phase == protocol.PhaseApproval {
+		status, err := fleet.RebalanceBegun(ctx, started)
+		switch {
+		case err != nil:
+			return err
+		case status.Phase == protocol.PhaseApproval:
 			printPlan(status.Plan)
 			fmt.Print("carry this out? [y/N] ")
 			answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -195,9 +299,9 @@ func (c *rebalanceStartCmd) ask(ctx context.Context, fleet *operate.Fleet, start
 				}
 				return &exitError{exitCancelled, errors.New("not approved; nothing was moved")}
 			}
-			return c.approve(ctx, fleet, status.Plan.Hash)
-		}
-		if running, err := fleet.Running(ctx, started); err == nil && !running {
+			_, err := fleet.ApproveRebalance(ctx, status.Plan.Hash, whoami(), c.Reason.String())
+			return err
+		case status.Phase == protocol.PhaseReport:
 			return nil // there was nothing to approve
 		}
 		select {
@@ -206,132 +310,4 @@ func (c *rebalanceStartCmd) ask(ctx context.Context, fleet *operate.Fleet, start
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-}
-
-func (c *rebalanceStartCmd) approve(ctx context.Context, fleet *operate.Fleet, hash string) error {
-	return fleet.UpdateRebalance(ctx, protocol.UpdateApprove, protocol.Decide{Hash: hash, By: whoami(), Reason: c.Reason})
-}
-
-type rebalanceStatusCmd struct {
-	temporalFlags
-	outputFlags
-}
-
-// Run shows the fleet's rebalance.
-func (c *rebalanceStatusCmd) Run(ctx context.Context) error {
-	fleet, stop, err := c.fleet(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	s, err := fleet.RebalanceStatus(ctx)
-	if err != nil || c.JSON {
-		if err == nil {
-			err = printJSON(s)
-		}
-		return err
-	}
-	fmt.Printf("%s since %s: %d moved (%s), %d failed, %d held, %d skipped, %d in flight\nid %s\n", s.Phase, s.Since.Format(time.RFC3339), s.Counts.Moved, protocol.ByteSize(s.Counts.Bytes),
-		s.Counts.Failed, s.Counts.Held, s.Counts.Skipped, len(s.InFlight), s.ID)
-	for _, line := range s.InFlight {
-		fmt.Println("in flight:", line)
-	}
-	for _, trouble := range s.Troubles {
-		fmt.Println(trouble)
-	}
-	if s.Blocked != "" {
-		fmt.Printf("blocked (%s): %s\n%s\n", s.Blocked, s.BlockedReason, s.Unblock)
-	}
-	if s.Window != nil && s.Window.Open {
-		fmt.Println("its window closes at", s.Window.Until.Format(time.RFC3339))
-	}
-	if s.Late != "" {
-		fmt.Println("late:", s.Late)
-	}
-	return nil
-}
-
-type rebalanceTuneCmd struct {
-	limitFlags
-	temporalFlags
-}
-
-// Run changes the limits of the running rebalance.
-func (c *rebalanceTuneCmd) Run(ctx context.Context) error {
-	if c.limits().Empty() {
-		return &exitError{exitUsage, errors.New("nothing to change: give --max-in-flight, --transfers-per-broker, --move-rate or --broker-rate")}
-	}
-	return c.update(ctx, protocol.UpdateLimits, c.limits(), "the rebalance goes on with the new limits")
-}
-
-// update sends an update of one command and prints what it did.
-func (f temporalFlags) update(ctx context.Context, name string, arg any, done string) error {
-	fleet, stop, err := f.fleet(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := fleet.UpdateRebalance(ctx, name, arg); err != nil {
-		return err
-	}
-	fmt.Println(done)
-	return nil
-}
-
-type rebalancePauseCmd struct {
-	Reason string `help:"Why, for the audit." required:""`
-	temporalFlags
-}
-
-// Run pauses the running rebalance.
-func (c *rebalancePauseCmd) Run(ctx context.Context) error {
-	return c.update(ctx, protocol.UpdatePause, protocol.Decide{By: whoami(), Reason: c.Reason}, "the rebalance is paused: copies stand still, nothing more begins")
-}
-
-type rebalanceResumeCmd struct {
-	Reason string `help:"Why, for the audit." required:""`
-	temporalFlags
-}
-
-// Run resumes the running rebalance.
-func (c *rebalanceResumeCmd) Run(ctx context.Context) error {
-	return c.update(ctx, protocol.UpdateResume, protocol.Decide{By: whoami(), Reason: c.Reason}, "the rebalance goes on")
-}
-
-type rebalanceSkipCmd struct {
-	Partition partitionArg `arg:"" help:"The partition, as orders/3."`
-	Reason    string       `help:"Why, for the audit." required:""`
-	temporalFlags
-}
-
-// Run leaves a partition out of the running rebalance.
-func (c *rebalanceSkipCmd) Run(ctx context.Context) error {
-	d := protocol.Decide{Topic: c.Partition.topic, Partition: &c.Partition.number, By: whoami(), Reason: c.Reason}
-	return c.update(ctx, protocol.UpdateSkip, d, c.Partition.String()+" is left out")
-}
-
-type rebalanceCancelCmd struct {
-	Wait bool `help:"Wait until its moves have ended." default:"true" negatable:""`
-	temporalFlags
-}
-
-// Run cancels the running rebalance.
-func (c *rebalanceCancelCmd) Run(ctx context.Context) error {
-	fleet, stop, err := c.fleet(ctx)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	if err := fleet.CancelRebalance(ctx, "", ""); err != nil {
-		return err
-	}
-	if !c.Wait {
-		fmt.Println("asked to cancel")
-		return nil
-	}
-	if err := fleet.RebalanceCancelled(ctx); err != nil {
-		return err
-	}
-	fmt.Println("the rebalance has ended; what had not committed is as it was")
-	return nil
 }

@@ -14,7 +14,7 @@ type swapCmd struct {
 	B        partitionArg      `arg:"" help:"The other, as payments/1; it must be on another broker."`
 	Wait     bool              `help:"Watch the swap until it ends."`
 	DryRun   bool              `help:"Check only; needs --dsn and --token-file."`
-	Reason   string            `help:"Why, for the audit."`
+	Reason   reasonText        `help:"Why, for the audit; required unless it is a dry run."`
 	Limit    protocol.ByteSize `help:"Bytes a second of each of both copies; 0 is no limit." default:"0"`
 	Force    bool              `help:"Accept an expected freeze longer than the limit."`
 	TwoMoves bool              `help:"Where there is too little room for both at once, move one after the other."`
@@ -27,9 +27,12 @@ type swapCmd struct {
 // Run starts the swap, and returns once it holds both partitions or is refused.
 func (c *swapCmd) Run(ctx context.Context) error {
 	in := protocol.SwapInput{A: protocol.SwapPartition{Topic: c.A.topic, Partition: &c.A.number}, B: protocol.SwapPartition{Topic: c.B.topic, Partition: &c.B.number},
-		By: whoami(), Reason: c.Reason, Limit: c.Limit, Force: c.Force, TwoMoves: c.TwoMoves}
+		By: whoami(), Reason: c.Reason.String(), Limit: c.Limit, Force: c.Force, TwoMoves: c.TwoMoves}
 	if c.DryRun {
 		return c.dryRun(ctx, in)
+	}
+	if err := c.Reason.mustSay(); err != nil {
+		return err
 	}
 	fleet, stop, err := c.fleet(ctx)
 	if err != nil {

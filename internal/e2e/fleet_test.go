@@ -61,14 +61,19 @@ func (w *world) placement(topic string) map[int32]string {
 
 func (w *world) rebalance(args ...string) (result protocol.RebalanceResult) {
 	w.t.Helper()
-	output, code := w.command(append([]string{"rebalance", "--wait", "--json"}, args...)...)()
+	output, code := w.command(append([]string{"rebalance", "--wait", "--json", "--reason", "test"}, args...)...)()
 	if code != 0 {
 		w.t.Fatalf("portage rebalance %v: exit code %d\n%s", args, code, output)
 	}
-	if err := json.Unmarshal([]byte(output), &result); err != nil {
+	if err := json.Unmarshal(jsonIn(output), &result); err != nil {
 		w.t.Fatalf("%v in %s", err, output)
 	}
 	return result
+}
+
+// jsonIn is the JSON that follows what was told while it was waited for.
+func jsonIn(output string) []byte {
+	return []byte(output[max(0, strings.Index(output, "{\n")):])
 }
 
 // A fifth broker joins a fleet of four under load: a rebalance spreads partitions of uneven sizes over it while its worker and Temporal are
@@ -151,7 +156,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	w.must(w.StartWorker(0))
 	output, code := wait()
 	var first protocol.RebalanceResult
-	if err := json.Unmarshal([]byte(output), &first); err != nil || code != 0 || first.Counts.Moved == 0 || first.Counts.Failed > 0 {
+	if err := json.Unmarshal(jsonIn(output), &first); err != nil || code != 0 || first.Counts.Moved == 0 || first.Counts.Failed > 0 {
 		t.Fatalf("the rebalance ended with %d: %s", code, output)
 	}
 	w.replays(w.Client.GetWorkflow(w.ctx, protocol.RebalanceWorkflowID(w.TaskQueue()), first.ID), "rebalance")
@@ -188,7 +193,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 		inFlight = "1"
 	}
 	had := w.ownedOf(topic)["b3"]
-	if output, code := w.command("cluster", "decommission", "b3", "--max-in-flight", inFlight)(); code != 0 {
+	if output, code := w.command("cluster", "decommission", "b3", "--reason", "old machine", "--max-in-flight", inFlight)(); code != 0 {
 		t.Fatalf("the decommission answers %d: %s", code, output)
 	}
 	draining := func(want bool) func() string {
@@ -208,7 +213,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 			return ""
 		})
 	}
-	if output, code := w.command("cluster", "decommission", "b3", "--cancel")(); code != 0 || draining(false)() != "" {
+	if output, code := w.command("cluster", "decommission", "b3", "--cancel", "--reason", "no hurry")(); code != 0 || draining(false)() != "" {
 		t.Errorf("cancelled, the decommission answers %d: %s; %s", code, output, draining(false)())
 	}
 	if left := w.ownedOf(topic)["b3"]; left == 0 || (all && left == had) {
@@ -225,7 +230,7 @@ func TestAFleetIsSpreadAndABrokerLeavesUnderLoad(t *testing.T) {
 	if broker, err := w.Store.FindBroker(w.ctx, "b2"); err != nil || !broker.Removed || w.ownedOf(topic)["b2"] != 0 {
 		t.Errorf("b2 is %+v (%v), it owns %d", broker, err, w.ownedOf(topic)["b2"])
 	}
-	if output, code := w.command("cluster", "decommission", "b2", "--wait")(); code != 0 {
+	if output, code := w.command("cluster", "decommission", "b2", "--wait", "--reason", "old machine")(); code != 0 {
 		t.Errorf("repeated, the decommission answers %d: %s", code, output)
 	}
 

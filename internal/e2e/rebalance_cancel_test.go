@@ -86,7 +86,7 @@ func TestARebalanceCancelledAtAnyPointLeavesEachPartitionMovedOrAsItWas(t *testi
 				return "no copy has any"
 			})
 		}
-		if output, code := w.command("rebalance", "cancel")(); code != 0 {
+		if output, code := w.command("rebalance", "cancel", "--reason", "enough")(); code != 0 {
 			t.Fatalf("%s: the cancel answers %d: %s", c.at, code, output)
 		}
 		if err := run.Get(w.ctx, nil); err == nil {

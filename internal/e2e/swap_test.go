@@ -350,15 +350,15 @@ func TestASwapFromTheCommandLine(t *testing.T) {
 		}
 	}
 	expect("the dry run", 0, "nothing was changed", "swap", a, b, "--dry-run", "--dsn", w.DSN(), "--token-file", w.TokenFile())
-	expect("one partition twice", 1, "are both", "swap", a, a)
+	expect("one partition twice", 1, "are both", "swap", a, a, "--reason", "balance")
 	expect("the start", 0, "change places", "swap", a, b, "--reason", "balance", "--limit", "128KiB") // half a minute of copying
-	expect("a second", 1, "already moving", "swap", b, a)
+	expect("a second", 1, "already moving", "swap", b, a, "--reason", "balance")
 	expect("the status, by its second partition", 0, b+"  b2 → b1", "move", "status", b)
 	expect("where the second should be", 0, "a swap with "+a, "explain", b, "--dsn", w.DSN(), "--token-file", w.TokenFile())
 	expect("the pace", 0, "goes on", "move", "tune", b, "--limit", "64KiB")
 	expect("abandoning it", 0, a+" stays on b1, "+b+" stays on b2", "move", "abandon", b, "--reason", "no use", "--dsn", w.DSN(), "--single-node-metastore")
 	w.bothAt("b1", "b2")
-	expect("the swap, watched", 0, "changed places together", "swap", a, b, "--wait")
+	expect("the swap, watched", 0, "changed places together", "swap", a, b, "--wait", "--reason", "balance")
 	w.bothAt("b2", "b1")
 	expect("a late cancel", 1, "", "move", "cancel", "--workflow", protocol.SwapWorkflowID(w.swapInput().A, w.swapInput().B))
 	if out, code := w.run("cluster", "moves", "--all", "--dsn", w.DSN()); code != 0 || !strings.Contains(out, a) || !strings.Contains(out, b) {

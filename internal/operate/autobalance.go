@@ -2,19 +2,15 @@ package operate
 
 import (
 	"context"
-	"fmt"
 
 	"portage/workflows/protocol"
 )
 
 // AutobalanceStatus asks the fleet's Autobalance.
 func (f *Fleet) AutobalanceStatus(ctx context.Context) (protocol.AutobalanceStatus, error) {
-	status, err := query[protocol.AutobalanceStatus](ctx, f.Temporal, protocol.AutobalanceWorkflowID(f.TaskQueue), "")
+	status, err := query[protocol.AutobalanceStatus](ctx, f, protocol.AutobalanceWorkflowID(f.TaskQueue), "")
 	if missing(err) {
 		return status, because(err, NotFound, "", "the fleet's autobalance was never started; start a worker, which starts it")
 	}
-	if err != nil {
-		return status, fmt.Errorf("ask the autobalance: %w", ofTemporal(err))
-	}
-	return status, nil
+	return status, err
 }

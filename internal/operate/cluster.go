@@ -87,6 +87,9 @@ func (f *Fleet) Scores(ctx context.Context) ([]Score, error) {
 
 // SetPaused holds every rebalance of the fleet, or lets them go on.
 func (f *Fleet) SetPaused(ctx context.Context, paused bool, by, reason string) error {
+	if err := Said(by, reason); err != nil {
+		return err
+	}
 	value := "false"
 	if paused {
 		value = "true"
@@ -104,4 +107,29 @@ func (f *Fleet) Record(ctx context.Context, o metastore.Order) error {
 func (f *Fleet) Paused(ctx context.Context) (protocol.Pause, error) {
 	p, err := f.Store.Paused(ctx)
 	return protocol.Pause{Paused: p.Paused, By: p.By, Reason: p.Reason}, ofStore(err)
+}
+
+// Drain lets a broker take no more partitions, or takes that back.
+func (f *Fleet) Drain(ctx context.Context, broker string, draining bool, by, reason string) error {
+	if err := Said(by, reason); err != nil {
+		return err
+	}
+	return ofStore(f.Store.SetDraining(ctx, broker, draining, by, reason))
+}
+
+// SetCapacity sets what plans take into account of a broker, and gives what is in force then.
+func (f *Fleet) SetCapacity(ctx context.Context, change metastore.CapacityChange) (metastore.Capacity, error) {
+	if err := Said(change.By, change.Reason); err != nil {
+		return metastore.Capacity{}, err
+	}
+	set, err := f.Store.SetCapacity(ctx, change)
+	return set, ofStore(err)
+}
+
+// RemoveBroker takes an empty, draining broker out of the fleet.
+func (f *Fleet) RemoveBroker(ctx context.Context, r metastore.RemoveRequest) error {
+	if err := Said(r.By, r.Reason); err != nil {
+		return err
+	}
+	return ofStore(f.Store.RemoveBroker(ctx, r))
 }

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"portage/activities"
+	"portage/metastore"
 	"portage/planner"
 	"portage/workflows/protocol"
 )
@@ -19,6 +20,8 @@ func (f *Fleet) StartDecommission(ctx context.Context, in protocol.DecommissionI
 	id := protocol.DecommissionWorkflowID(in.Broker)
 	if in.DryRun {
 		id += ":plan"
+	} else if err := Said(in.By, in.Reason); err != nil {
+		return Started{}, err
 	}
 	return f.start(ctx, order{id: id, workflow: protocol.WorkflowDecommission, summary: "decommission " + in.Broker, in: in, repeat: repeat, joinAny: true})
 }
@@ -27,14 +30,24 @@ func (f *Fleet) StartDecommission(ctx context.Context, in protocol.DecommissionI
 func (f *Fleet) Begun(ctx context.Context, s Started, broker string) (protocol.DecommissionStatus, error) {
 	status := func() (protocol.DecommissionStatus, error) { return f.decommissionStatus(ctx, s) }
 	checked := func(s protocol.DecommissionStatus) bool { return s.Phase != "" && s.Phase != protocol.PhaseChecking }
-	return begun(ctx, f, s, status, checked, func() error { _, err := f.DecommissionResult(ctx, s, broker); return err })
+	begin, err := begun(ctx, f, s, status, checked, func() error { _, err := f.DecommissionResult(ctx, s, broker); return err })
+	if NoWorker(err) {
+		err = Queued(err, "the decommission of "+broker, s)
+	}
+	return begin, err
+}
+
+// Checked waits for a dry run, which nobody may take up: then it is withdrawn.
+func (f *Fleet) Checked(ctx context.Context, s Started, broker string) (result protocol.DecommissionResult, err error) {
+	err = f.looked(ctx, s, func(ctx context.Context) (err error) { result, err = f.DecommissionResult(ctx, s, broker); return err })
+	return result, err
 }
 
 // DecommissionResult waits for the verdict. A context that ends first ends only the waiting.
 func (f *Fleet) DecommissionResult(ctx context.Context, s Started, broker string) (protocol.DecommissionResult, error) {
 	var result protocol.DecommissionResult
 	err := ended(f.Temporal.GetWorkflow(ctx, s.WorkflowID, s.RunID).Get(ctx, &result), fmt.Sprintf("the decommission was cancelled; broker %s takes partitions again", broker),
-		"the decommission was terminated; the broker may still be draining: decommission it again, or `portage broker drain --cancel`")
+		"the decommission was terminated; the broker may still be draining: decommission it again, or `portage broker drain --cancel --reason TEXT`")
 	var e *Error
 	if errors.As(err, &e) && e.Kind == Refused {
 		if status, err := f.decommissionStatus(ctx, s); err == nil { // only tells more
@@ -45,7 +58,7 @@ func (f *Fleet) DecommissionResult(ctx context.Context, s Started, broker string
 }
 
 func (f *Fleet) decommissionStatus(ctx context.Context, s Started) (protocol.DecommissionStatus, error) {
-	return query[protocol.DecommissionStatus](ctx, f.Temporal, s.WorkflowID, s.RunID)
+	return query[protocol.DecommissionStatus](ctx, f, s.WorkflowID, s.RunID)
 }
 
 // DecommissionStatus is the broker's decommission, the running one or the last.
@@ -54,28 +67,58 @@ func (f *Fleet) DecommissionStatus(ctx context.Context, broker string) (protocol
 	return status, noDecommission(err, broker)
 }
 
+// DecommissionProgress is how far the decommission that was started is, and the rebalance by which it empties the broker, while that runs.
+func (f *Fleet) DecommissionProgress(ctx context.Context, s Started) (protocol.DecommissionStatus, *protocol.RebalanceStatus, error) {
+	status, err := f.decommissionStatus(ctx, s)
+	if err != nil || status.Phase != protocol.PhaseShedding || status.Rebalance == "" {
+		return status, nil, err
+	}
+	shed, err := f.current(ctx, status.Rebalance)
+	if err != nil {
+		return status, nil, nil // it has just begun or ended
+	}
+	moves, err := query[protocol.RebalanceStatus](ctx, f, shed.WorkflowID, shed.RunID)
+	if err != nil {
+		return status, nil, nil
+	}
+	return status, &moves, nil
+}
+
 // CheckDecommission looks at every guard and plans what would leave. It changes nothing and starts nothing.
 func (f *Fleet) CheckDecommission(ctx context.Context, args protocol.DrainArgs) (protocol.DrainCheck, error) {
 	check, err := (&activities.Plans{Store: f.Store, Agents: f.Agents}).Check(ctx, args)
 	return check, ofStore(err)
 }
 
-// CancelDecommission asks a decommission to cancel; DecommissionCancelled waits for the answer.
-func (f *Fleet) CancelDecommission(ctx context.Context, broker, by, reason string) error {
-	return noDecommission(f.cancel(ctx, protocol.DecommissionWorkflowID(broker), by, reason), broker)
+// CancelDecommission asks the decommission of a broker that runs to cancel; DecommissionCancelled waits for the answer. Where none runs
+// and the metastore is at hand, the broker's row says whether one is too late or the broker drains without any.
+func (f *Fleet) CancelDecommission(ctx context.Context, broker, by, reason string) (Started, error) {
+	if err := Said(by, reason); err != nil {
+		return Started{}, err
+	}
+	s, err := f.cancelRunning(ctx, protocol.DecommissionWorkflowID(broker), by, reason)
+	if missing(err) && f.Store != nil {
+		if err := f.TakesPartitions(ctx, broker); err != nil {
+			return s, err
+		}
+		return s, because(err, NotFound, CodeNoDecommission, "no decommission of %s is running, and the broker takes partitions", broker)
+	}
+	return s, noDecommission(err, broker)
 }
 
-// DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when it was cancelled. It is the last one that
-// ended so; what the broker is now says [Fleet.TakesPartitions].
-func (f *Fleet) DecommissionCancelled(ctx context.Context, broker string) error {
-	_, err := f.DecommissionResult(ctx, Started{WorkflowID: protocol.DecommissionWorkflowID(broker)}, broker)
+// DecommissionCancelled waits for the end of a decommission that was asked to cancel: nil when it was cancelled. Where the metastore is at
+// hand, the broker's row must say so too.
+func (f *Fleet) DecommissionCancelled(ctx context.Context, s Started, broker string) error {
+	err := f.whileHeard(ctx, s, func(ctx context.Context) error { _, err := f.DecommissionResult(ctx, s, broker); return err })
 	switch {
 	case err == nil:
 		return tooLate(broker)
-	case wasCancelled(err):
-		return nil
+	case !wasCancelled(err):
+		return cancelQueued(err)
+	case f.Store != nil:
+		return f.TakesPartitions(ctx, broker)
 	}
-	return err
+	return nil
 }
 
 func tooLate(broker string) error {
@@ -88,12 +131,18 @@ func (f *Fleet) TakesPartitions(ctx context.Context, broker string) error {
 	switch {
 	case err != nil:
 		return ofStore(err)
-	case row == nil || row.Removed:
+	case row == nil:
+		return unknownBroker(broker)
+	case row.Removed:
 		return tooLate(broker)
 	case row.Draining:
-		return errorf(Refused, CodeStillDraining, "no decommission of %s runs, but it drains: `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
+		return errorf(Refused, CodeStillDraining, "no decommission of %s runs, but it drains: `portage broker drain %s --cancel --reason TEXT` lets it take partitions again", broker, broker)
 	}
 	return nil
+}
+
+func unknownBroker(broker string) error {
+	return errorf(NotFound, metastore.CodeUnknownBroker, "there is no broker %q; `portage cluster members` lists them", broker)
 }
 
 // Verdict says whether a broker's machine may go.
@@ -148,7 +197,7 @@ func (f *Fleet) removed(ctx context.Context, broker string) (bool, error) {
 	case err != nil:
 		return false, ofStore(err)
 	case row == nil:
-		return false, errorf(NotFound, "unknown_broker", "there is no broker %q; `portage cluster members` lists them", broker)
+		return false, unknownBroker(broker)
 	}
 	return row.Removed, nil
 }
@@ -168,7 +217,7 @@ func (f *Fleet) notYet(ctx context.Context, broker string, s Started) (Verdict, 
 	v := Verdict{Broker: broker, Verdict: "not yet"}
 	status, err := f.decommissionStatus(ctx, s)
 	if err != nil {
-		return v, because(err, Unreachable, CodeNoWorker, "no worker answers for the decommission of %s; start one with `portage worker`", broker)
+		return v, noDecommission(err, broker)
 	}
 	v.Status, v.Phase = &status, status.Phase
 	if status.Blocked != "" || status.BlockedReason != "" {
@@ -181,5 +230,5 @@ func (f *Fleet) notYet(ctx context.Context, broker string, s Started) (Verdict, 
 }
 
 func noDecommission(err error, broker string) error {
-	return absent(err, CodeNoDecommission, "no decommission of %s is running; `portage broker drain %s --cancel` lets it take partitions again", broker, broker)
+	return absent(err, CodeNoDecommission, "no decommission of %s is running; `portage broker drain %s --cancel --reason TEXT` lets it take partitions again", broker, broker)
 }

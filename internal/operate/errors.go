@@ -80,12 +80,45 @@ func ofTemporal(err error) error {
 	if err == nil {
 		return nil
 	}
-	var nobody *serviceerror.FailedPrecondition // "no poller seen for task queue recently"
-	var early *serviceerror.WorkflowNotReady
-	if errors.As(err, &nobody) || errors.As(err, &early) {
-		return because(err, Unreachable, CodeNoWorker, "no worker answers: %v; start one with `portage worker`", err)
+	if interrupted(err) {
+		return fmt.Errorf("it was not waited for any longer: %w", context.Canceled)
 	}
 	return because(err, Unreachable, CodeTemporalDown, "Temporal does not answer, so nothing is known of it: %v; ask again once `portage doctor` finds it well", err)
+}
+
+// interrupted reports whether whoever asked has given up waiting. The client has its own error for that.
+func interrupted(err error) bool {
+	var given *serviceerror.Canceled
+	return errors.Is(err, context.Canceled) || errors.As(err, &given)
+}
+
+// TemporalDown is the error of a connection to Temporal that does not come about.
+func TemporalDown(cause error, address string) error {
+	return because(cause, Unreachable, CodeTemporalDown, "no Temporal answers at %s; start it, or name another --temporal-address", address)
+}
+
+// MetastoreDown is the error of a metastore that can not be opened: it does not answer, or not as the fleet's.
+func MetastoreDown(cause error) error {
+	return because(cause, Unreachable, CodeMetastoreDown, "%v", cause)
+}
+
+// NoWorker reports whether an error says that no worker answers.
+func NoWorker(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == CodeNoWorker
+}
+
+// Queued is the answer to a start that no worker has taken up.
+func Queued(err error, what string, s Started) error {
+	return because(err, Unreachable, CodeNoWorker, "no worker answers; %s stays queued as workflow %q and runs once a worker is back: start one with `portage worker`, or cancel it", what, s.WorkflowID)
+}
+
+// cancelQueued is the answer to a cancel that no worker carries out.
+func cancelQueued(err error) error {
+	if !NoWorker(err) {
+		return err
+	}
+	return because(err, Unreachable, CodeNoWorker, "it was asked to cancel, but no worker answers; it is cancelled once one is back: start one with `portage worker`")
 }
 
 // ofStore is an error of a call to the metastore; a refusal of it is one here.
@@ -109,7 +142,7 @@ func ofStore(err error) error {
 // missing reports whether Temporal has no such workflow, or none that runs.
 func missing(err error) bool {
 	var gone *serviceerror.NotFound
-	return errors.As(err, &gone)
+	return errors.As(err, &gone) || errors.Is(err, errNotRunning)
 }
 
 // absent turns Temporal's answer to a call about a workflow into a sentence: the one given when there is no such workflow, or none that
@@ -149,8 +182,10 @@ func ended(err error, cancelled, terminated string) error {
 		return because(err, Failed, CodeTerminated, "%s", terminated)
 	case errors.As(err, &execution):
 		return because(err, Failed, CodeFailed, "%v", err)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err // it goes on; only the waiting has ended
+	case interrupted(err):
+		return fmt.Errorf("it goes on; only the waiting has ended: %w", context.Canceled)
+	case errors.Is(err, context.DeadlineExceeded):
+		return err // it goes on, too
 	case missing(err):
 		return err
 	}

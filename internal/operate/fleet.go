@@ -58,6 +58,7 @@ type order struct {
 	busy                  string // the sentence for one that is running and is another order's
 	joinAny               bool   // whatever a running one was asked for
 	repeat                Repeat
+	against               error // why it does not start any more; one that it has started is joined all the same
 }
 
 // start starts a workflow. The reply is lost: the same order joins it, a person is told that it is running.
@@ -72,6 +73,9 @@ func (f *Fleet) start(ctx context.Context, o order) (Started, error) {
 		if s, err := f.underKey(ctx, o.id, o.repeat.Key, print); err != nil || s.RunID != "" {
 			return s, err
 		}
+	}
+	if o.against != nil {
+		return f.again(ctx, o, print)
 	}
 	run, err := f.Temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: o.id, TaskQueue: f.TaskQueue,
 		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
@@ -94,6 +98,18 @@ func (f *Fleet) start(ctx context.Context, o order) (Started, error) {
 		}
 	}
 	return Started{}, errorf(Refused, CodeAlreadyRunning, "%s", o.busy)
+}
+
+// again joins what an order has started that may not start any more, or says why it may not.
+func (f *Fleet) again(ctx context.Context, o order, print string) (Started, error) {
+	described, err := f.Temporal.DescribeWorkflow(ctx, o.id, "")
+	switch {
+	case err != nil && !missing(err):
+		return Started{}, ofTemporal(err)
+	case err == nil && o.repeat.Join && described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING && memoOf(described, memoInput) == print:
+		return Started{WorkflowID: o.id, RunID: described.WorkflowExecution.RunID, Joined: true}, nil
+	}
+	return Started{}, o.against
 }
 
 // underKey finds the newest workflow of an id when it was started under a key; nothing when it was not.
@@ -141,10 +157,20 @@ func (f *Fleet) running(ctx context.Context, id, run string) (bool, error) {
 	return described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
 }
 
-// begun looks at a workflow until it is over what may still refuse it, or has ended; then its end is the error.
+// begun looks at a workflow until it is over what may still refuse it, or has ended; then its end is the error. One that no worker takes up
+// is left as it is: it stays queued.
 func begun[S any](ctx context.Context, f *Fleet, s Started, look func() (S, error), over func(S) bool, end func() error) (S, error) {
+	last := time.Now()
 	for {
 		status, err := look()
+		switch {
+		case err == nil:
+			last = time.Now()
+		case NoWorker(err) && time.Since(last) >= answerBound:
+			return status, err
+		case ctx.Err() != nil:
+			return status, ctx.Err()
+		}
 		if err == nil && over(status) {
 			return status, nil
 		}

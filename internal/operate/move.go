@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -56,7 +55,10 @@ func (f *Fleet) Claimed(ctx context.Context, s Started) (protocol.Status, error)
 			return status, ctx.Err()
 		}
 		if err != nil {
-			return status, because(err, Unreachable, CodeNoWorker, "the move is started, but no worker answers; start one with `portage worker`")
+			if NoWorker(err) {
+				err = Queued(err, "it", s)
+			}
+			return status, err
 		}
 		if err := pause(ctx, pollEvery); err != nil {
 			return status, err
@@ -148,7 +150,7 @@ func (f *Fleet) Look(ctx context.Context, id, run string) (MoveView, error) {
 	}
 	view := MoveView{WorkflowID: id, RunID: described.WorkflowExecution.RunID, Running: described.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING}
 	if view.Status, err = f.moveStatus(ctx, id, view.RunID); err != nil {
-		return view, because(err, Unreachable, CodeNoWorker, "no worker answers for workflow %s; start one with `portage worker`", id)
+		return view, noMove(err, MoveRef{Workflow: id})
 	}
 	for _, a := range described.RawResponse.GetPendingActivities() {
 		var p protocol.Progress
@@ -171,39 +173,42 @@ func (f *Fleet) MoveStatus(ctx context.Context, r MoveRef) (MoveView, error) {
 	return view, err
 }
 
-// queryBound is how long a worker may take to answer a query.
-const queryBound = 10 * time.Second
-
 func (f *Fleet) moveStatus(ctx context.Context, id, run string) (protocol.Status, error) {
-	return query[protocol.Status](ctx, f.Temporal, id, run)
+	return query[protocol.Status](ctx, f, id, run)
 }
 
-// query asks a workflow for its status.
-func query[S any](ctx context.Context, t client.Client, id, run string) (status S, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryBound)
-	defer cancel()
-	value, err := t.QueryWorkflow(ctx, id, run, protocol.QueryStatus)
-	if err == nil {
-		err = value.Get(&status)
+// update sends an update and waits until the workflow has taken it or said why not. Nothing is sent while no worker answers: it would be
+// taken at some time when nobody waits for it any more.
+func (f *Fleet) update(ctx context.Context, id, name string, arg, answer any) error {
+	s, err := f.current(ctx, id)
+	if err != nil {
+		return err
 	}
-	return status, err
-}
-
-// update sends an update and waits until the workflow has taken it or said why not.
-func (f *Fleet) update(ctx context.Context, id, name string, arg any) error {
-	handle, err := f.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{WorkflowID: id, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted})
+	if err := f.heard(ctx, s); NoWorker(err) {
+		return because(err, Unreachable, CodeNoWorker, "no worker answers, so nothing was changed; start one with `portage worker` and ask again")
+	} else if err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, updateBound)
+	defer cancel()
+	handle, err := f.Temporal.UpdateWorkflow(asking, client.UpdateWorkflowOptions{WorkflowID: id, UpdateName: name, Args: []any{arg}, WaitForStage: client.WorkflowUpdateStageCompleted})
 	if err == nil {
-		err = handle.Get(ctx, nil)
+		err = handle.Get(asking, answer)
 	}
 	if said, ok := refusal(err); ok {
 		return because(err, Refused, CodeNotNow, "%s", said)
+	}
+	if err != nil && asking.Err() != nil && ctx.Err() == nil {
+		if err = f.unheard(ctx, err); NoWorker(err) {
+			return because(err, Unreachable, CodeNoWorker, "no worker has taken it within %s, and one that is back may yet; look at the status before you ask again", updateBound)
+		}
 	}
 	return err
 }
 
 // TuneMove changes the pace of a running move, or lets it freeze for longer.
 func (f *Fleet) TuneMove(ctx context.Context, r MoveRef, change protocol.Tune) error {
-	return noMove(f.update(ctx, f.WorkflowOf(ctx, r), protocol.UpdateTune, change), r)
+	return noMove(f.update(ctx, f.WorkflowOf(ctx, r), protocol.UpdateTune, change, nil), r)
 }
 
 // CancelMove asks a move to cancel; MoveCancelled waits for the answer.
@@ -214,14 +219,17 @@ func (f *Fleet) CancelMove(ctx context.Context, r MoveRef, by, reason string) (w
 
 // MoveCancelled waits for the end of a move that was asked to cancel: nil when everything is restored.
 func (f *Fleet) MoveCancelled(ctx context.Context, r MoveRef, workflow string) error {
-	err := MoveOutcome(f.Temporal.GetWorkflow(ctx, workflow, "").Get(ctx, nil))
+	s := Started{WorkflowID: workflow}
+	err := f.whileHeard(ctx, s, func(ctx context.Context) error {
+		return MoveOutcome(f.Temporal.GetWorkflow(ctx, workflow, "").Get(ctx, nil))
+	})
 	if err == nil {
 		return errorf(Refused, CodeTooLate, "too late: %s is committed and was moved; move it back to undo", r)
 	}
 	if wasCancelled(err) {
 		return nil
 	}
-	return err
+	return cancelQueued(err)
 }
 
 func noMove(err error, r MoveRef) error {

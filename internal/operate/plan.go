@@ -51,3 +51,8 @@ func ofPlanning(err error) error {
 	}
 	return ofStore(err)
 }
+
+// InvalidSetting is the error of settings that are none.
+func InvalidSetting(cause error) error {
+	return because(cause, Invalid, CodeInvalidSetting, "%v", cause)
+}
