@@ -4,6 +4,7 @@ package metastore_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,22 +131,49 @@ func TestR1ACommitWhoseWaitForTheStandbyIsCancelledIsUnknown(t *testing.T) {
 		row := f.claim("m1", "b2")
 		f.exec("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 		f.exec("SELECT pg_reload_conf()")
+		cancelWaiting := func() {
+			t.Helper()
+			for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				var cancelled bool
+				if err := f.sql.QueryRow(t.Context(), "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").Scan(&cancelled); err != nil {
+					t.Fatal(err)
+				}
+				if cancelled {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("no commit waits for a standby")
+				}
+			}
+		}
+		// The server takes the setting up some time after the reload: it has once a commit of anything waits.
+		var stop atomic.Bool
+		stopped := make(chan error, 1)
+		go func() {
+			for !stop.Load() {
+				if _, err := f.sql.Exec(t.Context(), "UPDATE controller SET holder = holder"); err != nil {
+					stopped <- err
+					return
+				}
+			}
+			stopped <- nil
+		}()
+		cancelWaiting()
+		stop.Store(true)
+		for probing := true; probing; {
+			select {
+			case err := <-stopped:
+				if err != nil {
+					t.Fatal(err)
+				}
+				probing = false
+			default:
+				f.exec("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") // it had begun another
+			}
+		}
 		done := make(chan error, 1)
 		go func() { _, err := f.CommitOwner(t.Context(), f.evidence("m1", row)); done <- err }()
-		deadline := time.Now().Add(20 * time.Second)
-		for {
-			var cancelled bool
-			if err := f.sql.QueryRow(t.Context(), "SELECT coalesce(bool_or(pg_cancel_backend(pid)), false) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").Scan(&cancelled); err != nil {
-				t.Fatal(err)
-			}
-			if cancelled {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the commit does not wait for a standby")
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		cancelWaiting()
 		err := <-done
 		if err == nil {
 			return "a commit that may be on no other server was taken for done"
