@@ -14,3 +14,6 @@ func (m *Moves) WentOn(ctx context.Context, c protocol.Claim, silence error) (pr
 
 // MarkUsedEvery lets running rebalances mark their plans as used so often. No method: those are activities.
 func MarkUsedEvery(p *Plans, d time.Duration) { p.usedEvery = d }
+
+// SummaryOf is for tests of what a workflow carries of a plan.
+var SummaryOf = summaryOf

@@ -44,7 +44,7 @@ func (c *autobalanceCmd) Run(ctx context.Context) error {
 	if l := s.Last; l != nil {
 		fmt.Printf("last pass at %s, because %s: %s\n", l.Began.Format(time.RFC3339), l.Why, l.Outcome)
 		if l.Counts.Moved > 0 {
-			fmt.Printf("undo: portage rebalance --undo %s\n", l.Rebalance)
+			fmt.Printf("undo: portage rebalance --undo %s --reason TEXT\n", l.Rebalance)
 		}
 	}
 	if s.Due != nil {

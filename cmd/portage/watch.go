@@ -50,7 +50,8 @@ func dash(s string) string {
 	return s
 }
 
-// watch shows a move until it ends: a bar that is redrawn on a terminal, a line a change when piped.
+// watch shows a move until it ends: a bar that is redrawn on a terminal, a line a change when piped. Where no worker ever answered, it does not
+// wait.
 func watch(ctx context.Context, fleet *operate.Fleet, id, run string, asJSON bool) error {
 	done := make(chan error, 1)
 	var result json.RawMessage
@@ -60,6 +61,7 @@ func watch(ctx context.Context, fleet *operate.Fleet, id, run string, asJSON boo
 	ticker := time.NewTicker(300 * time.Millisecond)
 	defer ticker.Stop()
 	var last string
+	began, heard := time.Now(), false
 	for {
 		select {
 		case err := <-done:
@@ -77,7 +79,10 @@ func watch(ctx context.Context, fleet *operate.Fleet, id, run string, asJSON boo
 			return ctx.Err()
 		case <-ticker.C:
 			view, err := fleet.Look(ctx, id, run)
-			if err != nil || asJSON {
+			if operate.NoWorker(err) && !heard && time.Since(began) >= unheardFor {
+				return operate.Queued(err, "it", operate.Started{WorkflowID: id, RunID: run})
+			}
+			if heard = heard || err == nil; err != nil || asJSON {
 				continue
 			}
 			if terminal {
