@@ -91,9 +91,13 @@ func decide(ctx context.Context, t client.Client, move *metastore.Move, name, re
 	case errors.As(err, &said):
 		return errors.New(said.Message())
 	case ctx.Err() != nil:
-		return unreachable(fmt.Errorf("no worker took the decision up within %s; start one with `portage worker` and ask again", decideBound))
+		return noWorker("no worker took the decision up within %s; start one with `portage worker` and ask again", decideBound)
 	}
 	return err
+}
+
+func noWorker(format string, args ...any) error {
+	return &operate.Error{Kind: operate.Unreachable, Code: operate.CodeNoWorker, Message: fmt.Sprintf(format, args...)}
 }
 
 // runGone reports whether the workflow run that holds a claim is closed or unknown to Temporal. A Temporal that does not answer
@@ -146,7 +150,7 @@ func (c *movePromoteCmd) Run(ctx context.Context) error {
 	}
 	view, err := (&operate.Fleet{Temporal: t}).Look(ctx, move.WorkflowID, move.RunID)
 	if err != nil {
-		return unreachable(fmt.Errorf("no worker answers for move %s; start one with `portage worker`", move.ID))
+		return noWorker("no worker answers for move %s; start one with `portage worker`", move.ID)
 	}
 	p := view.Status.Promotion
 	if p == nil {

@@ -192,15 +192,11 @@ func (c *rebalanceStartCmd) approveWaiting(ctx context.Context, in protocol.Reba
 		return false, err
 	}
 	defer stop()
-	status, err := looking.RebalanceStatus(ctx)
-	var e *operate.Error
-	switch {
-	case errors.As(err, &e) && e.Kind == operate.NotFound:
-		return false, nil
-	case err != nil:
+	if running, err := looking.Running(ctx, operate.Started{WorkflowID: protocol.RebalanceWorkflowID(c.TaskQueue)}); err != nil || !running {
 		return false, err
-	case status.Phase != protocol.PhaseApproval:
-		return false, nil
+	}
+	if status, err := looking.RebalanceStatus(ctx); err != nil || status.Phase != protocol.PhaseApproval {
+		return false, err
 	}
 	if unused := c.unused(); len(unused) > 0 {
 		return false, &exitError{exitUsage, fmt.Errorf("a rebalance waits for this approval and goes on as it was started, so it can not take %s: approve it without, and change its limits with `portage rebalance tune`, or cancel it and start one anew", strings.Join(unused, ", "))}

@@ -67,7 +67,12 @@ func RebalanceOutcome(err error) error {
 
 // RebalanceStatus is the fleet's rebalance, the running one or the last.
 func (f *Fleet) RebalanceStatus(ctx context.Context) (protocol.RebalanceStatus, error) {
-	return f.rebalanceStatus(ctx, protocol.RebalanceWorkflowID(f.TaskQueue), "")
+	id := protocol.RebalanceWorkflowID(f.TaskQueue)
+	status, err := f.rebalanceStatus(ctx, id, "")
+	if err == nil && status.Deadline == nil {
+		status.Deadline = f.deadlineOf(ctx, id, "")
+	}
+	return status, err
 }
 
 // StatusOf is the rebalance that was started.
@@ -88,9 +93,6 @@ func (f *Fleet) rebalanceStatus(ctx context.Context, id, run string) (protocol.R
 	status, err := query[protocol.RebalanceStatus](ctx, f, id, run)
 	if err != nil {
 		return status, noRebalance(err)
-	}
-	if status.Deadline == nil {
-		status.Deadline = f.deadlineOf(ctx, id, run)
 	}
 	switch described.Status {
 	case enums.WORKFLOW_EXECUTION_STATUS_FAILED, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
