@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,9 +147,14 @@ func refusalOf(err error) *Refusal {
 	return &Refusal{Code: codeInternal, Message: err.Error(), status: http.StatusInternalServerError}
 }
 
-// ask is a call that changes nothing.
-func ask(bound time.Duration, answer func(context.Context, *http.Request) (reply, error)) call {
+// ask is a call that changes nothing. It takes the parameters that are named: a misspelt one is a refusal and never a default.
+func ask(bound time.Duration, answer func(context.Context, *http.Request) (reply, error), parameters ...string) call {
 	return func(_ http.ResponseWriter, r *http.Request) (reply, error) {
+		for name := range r.URL.Query() {
+			if !slices.Contains(parameters, name) {
+				return reply{}, badRequest("there is no parameter %q here; GET /openapi.yaml lists those there are", name)
+			}
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), bound)
 		defer cancel()
 		return answer(ctx, r)

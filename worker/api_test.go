@@ -112,7 +112,7 @@ func (g *rig) wrong(t *testing.T) {
 		{"POST /v1/rebalance", `,"maxInFlight":-1`}, {"POST /v1/rebalance", `,"hash":"short"`}, {"POST /v1/rebalance", `,"dryRun":true`}, {"POST /v1/rebalance", `,"carried":{}`},
 		{"POST /v1/rebalance/undo", ``}, {"POST /v1/rebalance/approve", `,"hash":"short"`},
 		{"POST /v1/moves/orders/x/cancel", ``}, {"POST /v1/moves/orders/0/tune", ``},
-		{"GET /v1/moves?limit=0", ``}, {"GET /v1/moves?all=maybe", ``}, {"GET /v1/moves/orders/-1", ``}, {"GET /v1/plan?maxActions=-1", ``}, {"GET /v1/plan?countOnly=2", ``},
+		{"GET /v1/moves?limit=0", ``}, {"GET /v1/moves?all=maybe", ``}, {"GET /v1/moves/orders/-1", ``}, {"GET /v1/plan?maxActions=-1", ``}, {"GET /v1/plan?countOnly=2", ``}, {"GET /v1/plan?maxActons=1", ``}, {"GET /v1/rebalance?all=true", ``},
 		{"GET /v1/decommissions/b2/check?minBrokers=0", ``}, {"GET /v1/decommissions/b2/verdict?wait=2m", ``}, {"GET /v1/decommissions/b2/verdict?wait=soon", ``},
 	} {
 		g.refusedWith(400, codeBadRequest, c[0], signed(c[1]))

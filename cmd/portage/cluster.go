@@ -94,7 +94,10 @@ func (c *movesCmd) Run(ctx context.Context) error {
 	w := table()
 	fmt.Fprintln(w, "PARTITION\tFROM\tTO\tPHASE\tCOPIED\tFROZEN\tSTARTED\tWORKFLOW\tREASON")
 	for _, m := range moves {
-		frozen := "-"
+		copied, frozen := "-", "-" // the row has how much once that is over; `portage move status` follows it
+		if m.EndedAt != nil || m.BytesCopied > 0 {
+			copied = protocol.ByteSize(m.BytesCopied).String()
+		}
 		if m.FrozenMS != nil {
 			frozen = fmt.Sprintf("%.0f ms", *m.FrozenMS)
 		}
@@ -102,7 +105,7 @@ func (c *movesCmd) Run(ctx context.Context) error {
 		if m.OutcomeReason != nil {
 			reason = *m.OutcomeReason
 		}
-		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s ago\t%s\t%s\n", m.Topic, m.Partition, m.FromBroker, m.ToBroker, m.Phase, protocol.ByteSize(m.BytesCopied), frozen,
+		fmt.Fprintf(w, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s ago\t%s\t%s\n", m.Topic, m.Partition, m.FromBroker, m.ToBroker, m.Phase, copied, frozen,
 			time.Since(m.StartedAt).Round(time.Second), m.WorkflowID, reason)
 	}
 	return w.Flush()

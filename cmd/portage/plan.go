@@ -28,7 +28,7 @@ type planCmd struct {
 	Settings      string        `help:"A JSON file with what differs from the default settings; by default those of the fleet." placeholder:"FILE" type:"existingfile"`
 	PrintSettings bool          `help:"Print all settings in force as JSON, and nothing else."`
 	CountOnly     bool          `help:"Balance the number of partitions alone, exactly and with the fewest moves."`
-	MaxActions    int           `help:"How many partitions to move at most, whatever the settings say; 0 for no cap." default:"-1" placeholder:"N"`
+	MaxActions    *int          `help:"How many partitions to move at most, whatever the settings say; 0 for no cap." placeholder:"N"`
 	All           bool          `help:"List every action, not the first 40 only."`
 	outputFlags
 }
@@ -106,14 +106,19 @@ func (c *planCmd) settings(ctx context.Context, store *metastore.Store) (planner
 	if err != nil {
 		return settings, operate.InvalidSetting(err)
 	}
-	if c.MaxActions >= 0 {
-		settings.MaxActions = c.MaxActions
+	if c.MaxActions != nil {
+		settings.MaxActions = *c.MaxActions
+		if err := settings.Validate(); err != nil {
+			return settings, &exitError{exitUsage, err}
+		}
 	}
 	return settings, nil
 }
 
 func (c *planCmd) read(ctx context.Context, store *metastore.Store, settings planner.Settings) (*planner.Snapshot, error) {
 	switch {
+	case c.Snapshot != "" && c.Sample != 0:
+		return nil, &exitError{exitUsage, errors.New("--sample measures a fleet; the snapshot in a file has the rates it has")}
 	case c.Snapshot == "-":
 		return planner.ReadSnapshot(os.Stdin)
 	case c.Snapshot != "":

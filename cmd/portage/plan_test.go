@@ -53,6 +53,8 @@ func TestAPlanNeedsNoFleet(t *testing.T) {
 		{"--print-settings", 0},
 		{"--add-broker b9:disk=1TiB --remove-broker b1", 0},
 		{"--max-actions 1", 0},
+		{"--max-actions=-1", exitUsage},
+		{"--sample 20s", exitUsage},
 		{"--remove-broker b7", exitFailed},
 		{"--add-broker b1", exitFailed},
 		{"--add-broker b9:disk=x", exitUsage},

@@ -39,6 +39,8 @@ func line(v operate.MoveView) string {
 		fmt.Fprintf(&b, "  blocked: %s (%s)", s.Blocked, s.BlockedReason)
 	} else if v.Retrying != "" && v.Running {
 		fmt.Fprintf(&b, "  retrying: %s", v.Retrying)
+	} else if !v.Running && !s.Committed && s.LastFailure != "" {
+		fmt.Fprintf(&b, "  because %s", s.LastFailure)
 	}
 	return b.String()
 }
