@@ -102,7 +102,7 @@ func TestMoveThatWasHeldCopiesOnceMoreBeforeItsCutover(t *testing.T) {
 func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
 	w := newWorld(t)
 	var paces []protocol.ByteSize
-	backAt := w.env.Now().Add(5 * time.Hour)
+	backAt := w.env.Now().Add(90 * time.Minute)
 	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
 		if w.env.Now().Before(backAt) {
 			return errors.New("b2 does not answer")
@@ -110,14 +110,14 @@ func TestADestinationThatIsAwayIsToldThatItsMoveIsHeld(t *testing.T) {
 		paces = append(paces, a.Limit)
 		return nil
 	}, activity.RegisterOptions{Name: protocol.ActivityPace})
-	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(3*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
 	w.hold(time.Hour, true)
 	w.env.RegisterDelayedCallback(func() {
 		if !slices.Equal(paces, []protocol.ByteSize{heldPace}) {
 			t.Errorf("a quarter of an hour after it is back it was told %v", paces)
 		}
-	}, 5*time.Hour+15*time.Minute)
-	w.hold(6*time.Hour, false)
+	}, 105*time.Minute)
+	w.hold(2*time.Hour, false)
 	if _, err := w.run(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,20 +148,20 @@ func TestADestinationThatIsAwayIsToldThePaceThatIsInForceOnceItIsBack(t *testing
 			var paces []protocol.ByteSize
 			began := w.env.Now()
 			w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
-				if at := w.env.Now().Sub(began); at > 2*time.Hour && at < 5*time.Hour {
+				if at := w.env.Now().Sub(began); at > 2*time.Hour && at < 3*time.Hour+20*time.Minute {
 					return errors.New("b2 does not answer")
 				}
 				paces = append(paces, a.Limit)
 				return nil
 			}, activity.RegisterOptions{Name: protocol.ActivityPace})
-			w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+			w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(4*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
 			w.hold(time.Hour, true)
 			w.env.RegisterDelayedCallback(func() { tc.change(w) }, 3*time.Hour)
 			w.env.RegisterDelayedCallback(func() {
 				if !slices.Equal(paces, tc.want) {
 					t.Errorf("a quarter of an hour after it is back it was told %v, want %v", paces, tc.want)
 				}
-			}, 5*time.Hour+15*time.Minute)
+			}, 3*time.Hour+35*time.Minute)
 			if _, err := w.run(); err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +180,7 @@ func TestAHoldEndsWhileItsDestinationIsAway(t *testing.T) {
 		paces = append(paces, a.Limit)
 		return errors.New("b2 does not answer")
 	}, activity.RegisterOptions{Name: protocol.ActivityPace})
-	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(10*time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(90*time.Minute).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
 	w.hold(time.Hour, true)
 	w.hold(65*time.Minute, false)
 	w.env.RegisterDelayedCallback(func() {
