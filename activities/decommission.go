@@ -81,7 +81,7 @@ func (p *Plans) quarantined(ctx context.Context, b *metastore.Broker) int {
 
 // planDrain plans as if the broker were draining, together with those that are.
 func (p *Plans) planDrain(ctx context.Context, args protocol.DrainArgs, check *protocol.DrainCheck) error {
-	settings, _, err := p.settingsOf(ctx, protocol.PlanArgs{Drain: true})
+	settings, _, err := p.settingsOf(ctx, protocol.PlanArgs{})
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (p *Plans) planDrain(ctx context.Context, args protocol.DrainArgs, check *p
 	if snapshot, err = snapshot.WithBrokerDraining(args.Broker); err != nil {
 		return err
 	}
-	plan, err := planner.MakePlan(snapshot, settings)
+	plan, err := planner.MakeDrain(snapshot, settings, "")
 	if err != nil {
 		return err
 	}

@@ -144,11 +144,6 @@ func (p *Plans) settingsOf(ctx context.Context, args protocol.PlanArgs) (setting
 	settings.Swaps = settings.Swaps && args.Swaps
 	limits := protocol.PlanLimits{MaxInFlight: settings.MaxInFlight, TransfersPerBroker: settings.TransfersPerBroker, MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}.With(args.Limits)
 	settings.MaxInFlight, settings.TransfersPerBroker, settings.MoveRate, settings.BrokerRate = limits.MaxInFlight, limits.TransfersPerBroker, limits.MoveRate, limits.BrokerRate
-	if args.Drain {
-		for g := range settings.Goals {
-			settings.Goals[g].Enabled = false
-		}
-	}
 	return settings, wave, err
 }
 
@@ -156,7 +151,7 @@ func (p *Plans) planOf(ctx context.Context, s *planner.Snapshot, settings planne
 	switch {
 	case args.CountOnly:
 		return planner.BalanceCounts(s, settings)
-	case args.Drain && args.Of != "":
+	case args.Drain:
 		return planner.MakeDrain(s, settings, args.Of)
 	case args.Undo == "":
 		return planner.MakePlan(s, settings)

@@ -19,11 +19,13 @@ import (
 // state allow nothing that was not looked at.
 func MakePlan(s *Snapshot, settings Settings) (*Plan, error) { return makePlan(s, settings, none) }
 
-// MakeDrain plans what empties one draining broker, and leaves alone what other draining brokers have.
+// MakeDrain plans nothing but what empties draining brokers: one of them alone, or all that drain when broker is "".
 func MakeDrain(s *Snapshot, settings Settings, broker string) (*Plan, error) {
-	b := s.broker(broker)
-	if b == none {
-		return nil, fmt.Errorf("there is no broker %q", broker)
+	b := none
+	if broker != "" {
+		if b = s.broker(broker); b == none {
+			return nil, fmt.Errorf("there is no broker %q", broker)
+		}
 	}
 	for g := range settings.Goals {
 		settings.Goals[g].Enabled = false

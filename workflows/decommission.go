@@ -151,7 +151,8 @@ func (d *decommission) shedAndRemove(ctx workflow.Context) (removed bool, err er
 	return true, nil
 }
 
-// shed runs one Rebalance that does nothing but drain this broker: the moves of another decommission are not its own to end. Its own end is no failure of this: what it could not move is looked at again.
+// shed runs one Rebalance that does nothing but drain this broker: the moves of another decommission are not its own to end. How it
+// ends is no failure of this: what it could not move is looked at again.
 func (d *decommission) shed(ctx workflow.Context) error {
 	d.enter(ctx, protocol.PhaseShedding)
 	d.status.Rebalance = protocol.ShedWorkflowID(d.in.Broker)

@@ -15,7 +15,9 @@ const heldPace protocol.ByteSize = 1
 
 // takeAdjustments takes what the rebalance that started this move or swap changes of it: its pace, and whether it is held. What
 // is held copies nothing and does not begin its cutover (R22); what is cutting over goes on, since a freeze is not to last.
-func (s *stage) takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust)) {
+//
+// What it changes is in force at once; only the telling takes time, so that no other pace that is told meanwhile misses it.
+func (s *stage) takeAdjustments(ctx workflow.Context, adjust func(workflow.Context, protocol.Adjust) (tell bool)) {
 	signals := workflow.GetSignalChannel(ctx, protocol.SignalAdjust)
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
@@ -23,11 +25,13 @@ func (s *stage) takeAdjustments(ctx workflow.Context, adjust func(workflow.Conte
 			if more := signals.Receive(ctx, &a); !more || ctx.Err() != nil {
 				return
 			}
-			if workflow.GetVersion(ctx, "take-an-adjustment-at-once", workflow.DefaultVersion, 1) < 1 {
-				adjust(ctx, a)
-				continue
+			beside := workflow.GetVersion(ctx, "take-an-adjustment-at-once", workflow.DefaultVersion, 1) >= 1
+			switch tell := adjust(ctx, a); {
+			case tell && beside:
+				workflow.Go(s.nextToTell(ctx), s.tell)
+			case tell:
+				s.tell(ctx)
 			}
-			workflow.Go(s.nextToTell(ctx), func(ctx workflow.Context) { adjust(ctx, a) })
 		}
 	})
 }
@@ -41,8 +45,8 @@ func (s *stage) nextToTell(ctx workflow.Context) workflow.Context {
 	return ctx
 }
 
-// adjusted takes whether it is held, and lets the copies that are under way be told their pace.
-func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust) {
+// adjusted takes whether it is held, and reports whether copies are under way that are to be told their pace.
+func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust) (tell bool) {
 	if a.Held != nil {
 		s.held = nil
 		if a.Held.Paused {
@@ -50,14 +54,14 @@ func (s *stage) adjusted(ctx workflow.Context, a protocol.Adjust) {
 		}
 	}
 	if s.status.Committed || s.status.Phase != protocol.PhaseCopy {
-		return // what follows begins with a look at it
+		return false // what follows begins with a look at it
 	}
 	if s.held != nil {
 		s.blockedNow(ctx, s.held.Blocks(), heldBecause(*s.held))
 	} else if holds(s.status.Blocked) {
 		s.blockedNow(ctx, "", "")
 	}
-	s.tell(ctx)
+	return true
 }
 
 // tell tells the copies that are under way their pace until they have answered. A destination keeps what it was told, over its own death

@@ -172,6 +172,34 @@ func TestADestinationThatIsAwayIsToldThePaceThatIsInForceOnceItIsBack(t *testing
 	}
 }
 
+// A hold and a person's pace that come at once: whichever is told, the copy stands still.
+func TestAPaceThatIsSetAsAMoveIsHeldDoesNotLetItGoOn(t *testing.T) {
+	w := newWorld(t)
+	var paces []protocol.ByteSize
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+		paces = append(paces, a.Limit)
+		return nil
+	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
+	fast := protocol.ByteSize(7 << 20)
+	w.env.RegisterDelayedCallback(func() {
+		w.env.SignalWorkflow(protocol.SignalAdjust, protocol.Adjust{Held: &protocol.Pause{Paused: true}})
+		w.env.UpdateWorkflow(protocol.UpdateTune, "tune", &updates{rejected: new(error)}, protocol.Tune{Limit: &fast})
+	}, time.Minute)
+	w.env.RegisterDelayedCallback(func() {
+		if len(paces) == 0 || slices.ContainsFunc(paces, func(p protocol.ByteSize) bool { return p != heldPace }) {
+			t.Errorf("it was told %v", paces)
+		}
+	}, 30*time.Minute)
+	w.hold(40*time.Minute, false)
+	if _, err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	if last := paces[len(paces)-1]; last != fast {
+		t.Errorf("let go, it was told %v", paces)
+	}
+}
+
 // A move is let go while its destination, which was to learn that it is held, is still away: that is taken at once.
 func TestAHoldEndsWhileItsDestinationIsAway(t *testing.T) {
 	w := newWorld(t)

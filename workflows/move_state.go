@@ -56,11 +56,11 @@ func (m *move) tune(ctx workflow.Context, t protocol.Tune) (protocol.Status, err
 }
 
 // adjust takes what the rebalance that started the move changes of it.
-func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) {
+func (m *move) adjust(ctx workflow.Context, a protocol.Adjust) (tell bool) {
 	if a.Limit != nil {
 		m.in.Limit = *a.Limit
 	}
-	m.adjusted(ctx, a)
+	return m.adjusted(ctx, a)
 }
 
 func (m *move) pace() protocol.ByteSize { return m.paced(m.in.Limit) }

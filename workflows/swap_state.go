@@ -131,11 +131,11 @@ func (s *swap) setPace(ctx workflow.Context, pace protocol.ByteSize, within time
 }
 
 // adjust takes what the rebalance that started the swap changes of it.
-func (s *swap) adjust(ctx workflow.Context, a protocol.Adjust) {
+func (s *swap) adjust(ctx workflow.Context, a protocol.Adjust) (tell bool) {
 	if a.Limit != nil {
 		s.in.Limit = *a.Limit
 	}
-	s.adjusted(ctx, a)
+	return s.adjusted(ctx, a)
 }
 
 func (s *swap) step(i int) protocol.StepArgs {

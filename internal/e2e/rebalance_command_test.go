@@ -2,12 +2,13 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"go.temporal.io/sdk/client"
@@ -17,15 +18,37 @@ import (
 	"portage/workflows/protocol"
 )
 
-// interrupted runs a command, interrupts it once something holds, and gives how it exits with all it has said.
-func (w *world) interrupted(once func() string, args ...string) (stdout, stderr string, code int) {
+// heard is what a process has said so far.
+type heard struct {
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.Write(p)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.String()
+}
+
+// interrupted runs a command, interrupts it once it has said something on stderr, and gives how it exits with all it has said.
+func (w *world) interrupted(once string, args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.ctx, binary, append(args, "--temporal-address", w.Temporal.Address(), "--task-queue", w.TaskQueue())...)
-	var out, errs bytes.Buffer
+	var out, errs heard
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	w.must(cmd.Start())
-	w.await("the command waits", once)
-	time.Sleep(3 * time.Second) // it looks each second
+	w.await("the command says that it waits", func() string {
+		if said := errs.String(); !strings.Contains(said, once) {
+			return fmt.Sprintf("it says %q", said)
+		}
+		return ""
+	})
 	w.must(cmd.Process.Signal(os.Interrupt))
 	_ = cmd.Wait() // its exit code says it
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
@@ -89,13 +112,8 @@ func TestARebalanceFromTheCommandLine(t *testing.T) {
 	expect("it is cancelled", 0, "has ended", with("rebalance", "cancel")...)
 
 	// One is waited for, and the person gives up.
-	stdout, stderr, code := w.interrupted(func() string {
-		if s, err := w.rebalanceStatus(); err != nil || s.Phase != protocol.PhaseMoving {
-			return s.Phase
-		}
-		return ""
-	}, with("rebalance", "--wait", "--max-in-flight", "0")...)
-	if code != 130 || stdout != "" || !strings.Contains(stderr, "moving: 0 moved") || strings.Contains(stderr, "Temporal does not answer") {
+	stdout, stderr, code := w.interrupted("moving: 0 moved", with("rebalance", "--wait", "--max-in-flight", "0")...)
+	if code != 130 || stdout != "" || strings.Contains(stderr, "Temporal does not answer") {
 		t.Errorf("interrupted: %d %q %q", code, stdout, stderr)
 	}
 	// Nobody is there to take anything up.

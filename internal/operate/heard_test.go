@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"log/slog"
 	"os"
 	"strings"
@@ -321,13 +320,13 @@ func TestWhoGivesUpWaitingIsNotToldThatTemporalIsAway(t *testing.T) {
 
 func TestADeadlineThatHasPassedIsRefusedUnlessTheOrderRunsAlready(t *testing.T) {
 	f := fleetOf(t)
-	soon := time.Now().Add(700 * time.Millisecond)
+	soon := time.Now().Add(5 * time.Second)
 	in := protocol.RebalanceInput{Deadline: &soon, By: "ops", Reason: "why"}
 	started, err := f.StartRebalance(t.Context(), in, operate.Repeat{Join: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Until(soon) + time.Millisecond)
+	<-time.After(time.Until(soon) + time.Millisecond)
 	if again, err := f.StartRebalance(t.Context(), in, operate.Repeat{Join: true}); err != nil || again.RunID != started.RunID {
 		t.Errorf("the same order again is %+v (%v)", again, err)
 	}
