@@ -170,16 +170,19 @@ func (p *Partition) endFreeze(reopened bool) {
 	p.observeFrozen(report)
 }
 
-// movedOpen completes the report of a freeze once the row shows the new owner open. The caller holds mu.
+// movedOpen completes the report of a freeze once the row shows the new owner open. The report given out before is a
+// reader's, who holds no lock: it is replaced, never changed. The caller holds mu.
 func (p *Partition) movedOpen(since time.Time) {
 	if p.last == nil || since.IsZero() {
 		return
 	}
 	waited := time.Since(since)
-	p.last.Total += waited
-	if p.last.Frozen > 0 {
-		p.last.Frozen += waited
+	completed := *p.last
+	completed.Total += waited
+	if completed.Frozen > 0 {
+		completed.Frozen += waited
 	}
+	p.last = &completed
 	p.observeFrozen(p.last)
 }
 

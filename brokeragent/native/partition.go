@@ -85,9 +85,9 @@ type Partition struct {
 	refused       map[wire.ConnID]time.Time
 	pinned        map[string]bool // moves that hold segments against retention
 	openedAt      time.Time
-	openedVersion int64     // of the row by which it opened
-	leftAt        time.Time // when it was redirected, until the new owner is seen open
-	last          *control.FreezeReport
+	openedVersion int64                 // of the row by which it opened
+	leftAt        time.Time             // when it was redirected, until the new owner is seen open
+	last          *control.FreezeReport // replaced, never changed: a status given out shows it without the lock
 
 	producedBytes, consumedBytes int64
 }

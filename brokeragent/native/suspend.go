@@ -12,7 +12,8 @@ import (
 )
 
 // suspension is why no guarded write, freeze or sweep of a partition is done: its row in the metastore may be older than
-// what was acknowledged (R1). What is open serves on; `portage reconcile` ends it.
+// what was acknowledged (R1). What is open serves on; `portage reconcile` ends it. Readers hold no lock: one in the broker's
+// map is replaced, never changed.
 type suspension struct {
 	code   string // metastore.CodeMetastoreOlder or CodeMetastoreRestored
 	reason string
@@ -49,8 +50,9 @@ func (b *Broker) judge(k key, row, before *metastore.Assignment) {
 		}
 		b.suspend(k, metastore.CodeMetastoreOlder, fmt.Sprintf("the metastore's row of %s (epoch %d, version %d) %s (epoch %d, version %d, owner %s); look at what `portage reconcile` would do, then let it",
 			row.Name(), row.Epoch, row.Version, how, before.Epoch, before.Version, before.Owner))
-		if s := b.suspended[k]; !s.marked && !row.Restored {
+		if s := *b.suspended[k]; !s.marked && !row.Restored {
 			s.marked = true
+			b.suspended[k] = &s
 			b.contradict(k, metastore.HeldOf(before))
 		}
 	case row.Restored:
@@ -63,7 +65,7 @@ func (b *Broker) judge(k key, row, before *metastore.Assignment) {
 // suspend holds back the partition's guarded writes, saying so once. The caller holds b.mu.
 func (b *Broker) suspend(k key, code, reason string) {
 	if known := b.suspended[k]; known != nil && known.code == code {
-		known.reason = reason
+		b.suspended[k] = &suspension{code: code, reason: reason, marked: known.marked}
 		return
 	}
 	b.logger.Error("the partition's changes are suspended", "partition", fmt.Sprintf("%s/%d", b.topicName(k.topicID), k.partition), "code", code, "reason", reason)
@@ -116,7 +118,7 @@ func (b *Broker) contradict(k key, held metastore.Held) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if s := b.suspended[k]; s != nil {
-				s.marked = false
+				b.suspended[k] = &suspension{code: s.code, reason: s.reason}
 			}
 		}
 	})
