@@ -28,13 +28,14 @@ func BalanceCounts(s *Snapshot, settings Settings) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []Action{}}
+	surveyed := startSurvey(s, &settings, []Goal{PartitionCount})
 	c := newCounting(s, &settings)
 	if s.Recoveries > 0 {
 		plan.Held = recoveryHolds(s.Recoveries)
 	} else {
 		c.plan(plan)
 	}
-	finish(plan, s, &settings, c.at, []Goal{PartitionCount})
+	surveyed().finish(plan, c.at)
 	return plan, nil
 }
 

@@ -39,9 +39,10 @@ func makePlan(s *Snapshot, settings Settings, only int32) (*Plan, error) {
 		return nil, err
 	}
 	plan := &Plan{FleetID: s.FleetID, TakenAt: s.TakenAt, Actions: []Action{}}
+	goals := settings.byPriority()
+	surveyed := startSurvey(s, &settings, goals)
 	st := newState(s, &settings)
 	st.drains = only
-	goals := settings.byPriority()
 	if s.Recoveries > 0 {
 		plan.Held = recoveryHolds(s.Recoveries)
 	} else {
@@ -49,7 +50,7 @@ func makePlan(s *Snapshot, settings Settings, only int32) (*Plan, error) {
 		plan.Blocked = st.blocked()
 	}
 	plan.Actions, plan.Capped = st.actions(), st.capped
-	finish(plan, s, &settings, st.at, goals)
+	surveyed().finish(plan, st.at)
 	st.explainLeft(plan)
 	return plan, nil
 }

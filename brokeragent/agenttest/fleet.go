@@ -168,6 +168,33 @@ func (a *Agent) Boot() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.agent, a.stop, a.ended = agent, cancel, make(chan error, 1)
 	go func() { a.ended <- agent.Run(ctx) }()
+	go a.watch(ctx, agent.ControlURL())
+}
+
+// watch reads everything the agent shows, over and over, as dashboards and sweeps do, so that the race detector sees
+// whatever is shown without the lock that guards it.
+func (a *Agent) watch(ctx context.Context, url string) {
+	peers := a.fleet.Peers
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-tick.C:
+		}
+		status, err := peers.Status(ctx, url)
+		if err != nil {
+			continue // it stops
+		}
+		_, _ = peers.Rows(ctx, url)
+		_, _ = peers.Retained(ctx, url)
+		for _, p := range status.Partitions {
+			_, _ = peers.Partition(ctx, url, p.TopicID, p.Partition)
+		}
+		for _, move := range status.Moves {
+			_, _ = peers.Session(ctx, url, move, 0, 0)
+		}
+	}
 }
 
 // Stop ends the agent's process and waits for its end.
