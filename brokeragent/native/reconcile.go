@@ -87,8 +87,9 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 		if !gone {
 			p.broker.mu.Lock()
 			p.broker.unknown(p.key)
+			suspended = p.broker.suspended[p.key] // as of now: once the lock is let go, it may be lifted, which wakes this
 			p.broker.mu.Unlock()
-			p.stayBack(p.broker.suspension(p.key))
+			p.stayBack(suspended)
 			return false
 		}
 		return p.leave(nil)
@@ -112,8 +113,14 @@ func (p *Partition) reconcile(ctx context.Context) (again bool) {
 
 // settleFreeze ends a freeze whose lease passed or whose move is gone. Nothing thaws on a read: the source wins AbortMove
 // or sees the move gone, and then reopens by OpenOwner (R6).
+//
+// The disk fails meanwhile: that closes the partition, and nothing that was asked before opens it again.
 func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment, f *freeze) (again bool) {
 	p.mu.Lock()
+	if p.freeze != f {
+		p.mu.Unlock()
+		return true
+	}
 	expired := f.expired
 	if expired && !faults.Enforced("R6") { // thaws on what was read
 		defer p.mu.Unlock()
@@ -152,6 +159,9 @@ func (p *Partition) settleFreeze(ctx context.Context, row *metastore.Assignment,
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.freeze != f {
+		return true
+	}
 	p.endFreeze(true)
 	p.openAt(after)
 	return false
