@@ -167,8 +167,14 @@ func (a *Agent) Boot() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.agent, a.stop, a.ended = agent, cancel, make(chan error, 1)
-	go func() { a.ended <- agent.Run(ctx) }()
-	go a.watch(ctx, agent.ControlURL())
+	ended, watched := a.ended, make(chan struct{})
+	go func() { defer close(watched); a.watch(ctx, agent.ControlURL()) }()
+	go func() {
+		err := agent.Run(ctx)
+		cancel() // also of one that stops by itself: its address may become another's
+		<-watched
+		ended <- err
+	}()
 }
 
 // watch reads everything the agent shows, over and over, as dashboards and sweeps do, so that the race detector sees
