@@ -232,12 +232,10 @@ func (p *Partition) stayOpen(row *metastore.Assignment) bool {
 	}
 	if row.Version > p.openedVersion && row.OpenedEpoch == p.serving && row.OpenedProcess != nil && *row.OpenedProcess != p.broker.cfg.Process {
 		// A copy of this data folder runs as the same broker. Its heartbeat will stop this process; nothing more is accepted until then.
-		p.setState(StateClosed, "another process of this broker has opened the partition")
-		p.reasonCode = metastore.CodeSuperseded
+		p.shut(metastore.CodeSuperseded, "another process of this broker has opened the partition")
 	} else if row.Epoch != p.serving {
 		// The partition left and came back while this process did not look: what it holds is not that history.
-		p.setState(StateClosed, "the metastore has this broker as owner at an epoch whose records it does not hold; restart this agent")
-		p.reasonCode = CodeOtherEpoch
+		p.shut(CodeOtherEpoch, "the metastore has this broker as owner at an epoch whose records it does not hold; restart this agent")
 	}
 	return false
 }
@@ -394,6 +392,11 @@ func (p *Partition) dir() string { return p.broker.partitionDir(p.key) }
 func (p *Partition) close(code, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.shut(code, reason)
+}
+
+// shut is close for a caller that holds mu.
+func (p *Partition) shut(code, reason string) {
 	p.logger.Error("the partition stays closed", "code", code, "reason", reason)
 	p.endFreeze(false)
 	p.setState(StateClosed, reason)

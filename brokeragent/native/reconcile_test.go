@@ -84,6 +84,29 @@ func TestAPartitionWhoseDiskFailsWhileItThawsStaysClosed(t *testing.T) {
 	}
 }
 
+// What an owner holds for its predecessor is answered when the partition is closed: nothing may be left that looks at its log.
+func TestAPartitionThatClosesAnswersWhatItHolds(t *testing.T) {
+	p := unreconciled(t, &testRows{})
+	row := metastore.Assignment{TopicID: p.topicID, Topic: p.topic, Owner: "b1", Epoch: 1, Version: 5, State: metastore.StateOpened}
+	w := &produce{partition: p, decided: make(chan struct{})}
+	p.mu.Lock()
+	p.setState(StateOpening, "")
+	p.openAt(&row)
+	p.holdAhead(w)
+	p.mu.Unlock()
+	elsewhere := row
+	elsewhere.Epoch++ // it left and came back
+	p.stayOpen(&elsewhere)
+	select {
+	case <-w.decided:
+	default:
+		t.Error("a batch is held though nothing will be appended any more")
+	}
+	if s := p.Status(); s.State != string(StateClosed) || s.ReasonCode != CodeOtherEpoch || s.Parked != 0 {
+		t.Errorf("it is %+v", s)
+	}
+}
+
 // A suspension may be lifted at any moment, also between its beginning and the step that acts on it.
 func TestAPartitionStaysBackThoughItsSuspensionIsLiftedAtOnce(t *testing.T) {
 	p := unreconciled(t, &testRows{})
