@@ -26,6 +26,8 @@ func TestBlocked(t *testing.T) {
 		// The metastore's refusals end the move with their sentence.
 		{&metastore.Refused{Code: metastore.CodeUnknownBroker, Reason: "no"}, metastore.CodeUnknownBroker, protocol.ErrRefused},
 		// What can be waited for is.
+		{&metastore.Refused{Code: metastore.CodeFleetBusy, Reason: "later"}, metastore.CodeFleetBusy, ""},
+		{&metastore.Refused{Code: metastore.CodePlanHeld, Reason: "later"}, metastore.CodePlanHeld, ""},
 		{control.Errorf(control.CodeBusy, "later"), control.CodeBusy, ""},
 		{control.Errorf(control.CodeNotOpen, "later"), control.CodeNotOpen, ""},
 		{control.Errorf(control.CodeNotFrozen, "later"), control.CodeNotFrozen, ""},

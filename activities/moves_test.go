@@ -170,6 +170,39 @@ func TestALaterClaimWaitsForItsDestination(t *testing.T) {
 	}
 }
 
+// A move of a plan begins once the fleet has a place for it: the activity waits, whoever has the place.
+func TestAClaimWaitsForAPlaceInTheFleet(t *testing.T) {
+	f, b1, _, _ := agenttest.Pair(t)
+	f.CreateTopic("payments", 1, b1)
+	first := newWorker(t, f, "payments", "b2") // a person's
+	first.claimed()
+	one := 1
+	if err := f.Store.SavePlan(t.Context(), metastore.Plan{ID: "plan", Hash: "hash", Body: []byte("{}"), MaxInFlight: &one}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(t, f, "orders", "b2")
+	w.in.Plan = "plan"
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		w.claim, err = do[protocol.Claim](w, protocol.ActivityClaim, protocol.ClaimArgs{MoveID: agenttest.ID(), Attempt: 1, Input: w.in})
+		ended <- err
+	}()
+	if _, err := f.Store.AbortMove(t.Context(), first.claim.MoveID, "test", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	before, err := f.Store.FindMove(t.Context(), first.claim.MoveID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after, err := f.Store.FindMove(t.Context(), w.claim.MoveID); err != nil || after.StartedAt.Before(*before.EndedAt) {
+		t.Errorf("the move began at %v (%v), the one before it ended at %v", after.StartedAt, err, before.EndedAt)
+	}
+}
+
 // The source restarts under a claim, at another address: the cutover reads the row again and freezes anew.
 func TestCutoverFollowsASourceThatRestarted(t *testing.T) {
 	f := agenttest.New(t)

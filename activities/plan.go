@@ -58,7 +58,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	}
 	kept, err := p.Store.FindPlan(ctx, args.ID)
 	if err == nil && kept == nil && args.Hash != "" {
-		kept, err = p.takePlan(ctx, args)
+		kept, err = p.takePlan(ctx, args, settings)
 	}
 	if err != nil {
 		return protocol.PlanSummary{}, err
@@ -82,7 +82,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if err != nil {
 		return protocol.PlanSummary{}, err
 	}
-	row := metastore.Plan{ID: args.ID, Rebalance: args.Rebalance, Hash: plan.Hash, Actions: len(plan.Actions), Bytes: plan.BytesMoved, RequestedBy: args.By, Reason: args.Reason}
+	row := metastore.Plan{ID: args.ID, Rebalance: args.Rebalance, Hash: plan.Hash, Actions: len(plan.Actions), Bytes: plan.BytesMoved, RequestedBy: args.By, Reason: args.Reason, MaxInFlight: mostAtOnce(settings)}
 	if row.Body, err = json.Marshal(plan); err != nil {
 		return protocol.PlanSummary{}, err
 	}
@@ -110,7 +110,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 
 // takePlan keeps the newest plan of a hash once more, as the plan of the rebalance that carries it out: what that has moved is
 // found by it, and taken back by its id.
-func (p *Plans) takePlan(ctx context.Context, args protocol.PlanArgs) (*metastore.Plan, error) {
+func (p *Plans) takePlan(ctx context.Context, args protocol.PlanArgs, settings planner.Settings) (*metastore.Plan, error) {
 	plan, err := p.Store.FindPlanByHash(ctx, args.Hash)
 	switch {
 	case err != nil:
@@ -118,7 +118,7 @@ func (p *Plans) takePlan(ctx context.Context, args protocol.PlanArgs) (*metastor
 	case plan == nil:
 		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("no plan of hash %s is kept; plan anew with `portage rebalance --dry-run`", args.Hash))
 	}
-	plan.ID, plan.Rebalance, plan.RequestedBy, plan.Reason = args.ID, args.Rebalance, args.By, args.Reason
+	plan.ID, plan.Rebalance, plan.RequestedBy, plan.Reason, plan.MaxInFlight = args.ID, args.Rebalance, args.By, args.Reason, mostAtOnce(settings)
 	return plan, p.Store.SavePlan(ctx, *plan)
 }
 
@@ -129,6 +129,12 @@ func (p *Plans) settings(ctx context.Context, overrides json.RawMessage) (planne
 		err = refused(metastore.CodeInvalidSetting, err.Error())
 	}
 	return settings, err
+}
+
+// mostAtOnce is how many moves may be in flight in the fleet when a rebalance begins another.
+func mostAtOnce(settings planner.Settings) *int {
+	most := min(settings.MaxInFlight, protocol.MostInFlight)
+	return &most
 }
 
 // mostInWave bounds what is started before the fleet is looked at again.
@@ -223,7 +229,7 @@ func undoOf(s *planner.Snapshot, newestFirst []metastore.Move, swaps bool) *plan
 func summaryOf(id string, plan *planner.Plan, hash string, settings planner.Settings, wave int) protocol.PlanSummary {
 	s := protocol.PlanSummary{ID: id, Hash: hash, Actions: len(plan.Actions), Moves: plan.Moves(), Bytes: plan.BytesMoved, Held: plan.Held,
 		BlockedCount: len(plan.Blocked), Blocked: plan.Blocked[:min(len(plan.Blocked), protocol.MostShown)], Wave: wave,
-		Limits: protocol.PlanLimits{MaxInFlight: min(settings.MaxInFlight, protocol.MostInFlight), TransfersPerBroker: settings.TransfersPerBroker,
+		Limits: protocol.PlanLimits{MaxInFlight: *mostAtOnce(settings), TransfersPerBroker: settings.TransfersPerBroker,
 			MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}}
 	if plan.ETA != nil {
 		s.ETA = *plan.ETA
@@ -284,6 +290,16 @@ func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]proto
 		}
 		return all, nil
 	})
+}
+
+// LimitPlan tells the metastore what claims of the plan's moves look at.
+//
+// The worker dies, or its reply is lost: the repeat writes the same. Postgres dies: waited for.
+func (p *Plans) LimitPlan(ctx context.Context, args protocol.LimitPlanArgs) error {
+	_, err := patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.Store.LimitPlan(ctx, args.Plan, metastore.PlanLimit{MaxInFlight: args.MaxInFlight, Held: args.Held, Over: args.Over})
+	})
+	return err
 }
 
 // RecordActions keeps how actions ended, for people, and puts the cooldowns on what was moved.

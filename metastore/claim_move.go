@@ -34,7 +34,8 @@ type ClaimRequest struct {
 	Plan    string
 	PlanSeq int
 
-	swap string // the swap that the move is a side of; see ClaimSwap
+	swap   string // the swap that the move is a side of; see ClaimSwap
+	places int    // how many moves begin with this claim; 0 for the second side of a swap, which began with the first
 }
 
 // ExpectedRow is what a claim expects of its row; what is zero is not compared.
@@ -82,9 +83,13 @@ func (r *ClaimRequest) normal() {
 // its own. A claim whose workflow is gone is taken back by AbortMove.
 func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *Move, error) {
 	req.normal()
+	req.places = 1
 	var after *Assignment
 	var move *Move
 	err := s.guarded(ctx, "ClaimMove", func(ctx context.Context, tx pgx.Tx) error {
+		if err := lockPlaces(ctx, tx, req.Plan); err != nil {
+			return err
+		}
 		topic, err := movableTopic(ctx, tx, req.Topic)
 		if err != nil {
 			return err
@@ -169,6 +174,9 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 		return nil, nil, &Refused{Code: CodeBrokerDraining, Row: row, Reason: fmt.Sprintf("broker %q is draining and takes no partitions; choose another", req.To)}
 	case row.Owner == req.To:
 		return nil, nil, &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
+	}
+	if err := findPlaces(ctx, tx, req, row); err != nil {
+		return nil, nil, err
 	}
 	fence, err := promoteFence(ctx, tx, req, row)
 	if err != nil {

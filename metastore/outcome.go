@@ -38,7 +38,11 @@ const (
 	CodeTooLittleRoom    = "too_little_room"
 	CodeQuarantined      = "quarantined_copies"
 	CodeRowDrifted       = "row_drifted"
-	CodeUnknownPlan      = "unknown_plan"
+	// CodeFleetBusy, CodePlanHeld: the move of a plan has not begun yet. CodePlanOver: it will not.
+	CodeFleetBusy   = "fleet_busy"
+	CodePlanHeld    = "paused"
+	CodePlanOver    = "deadline_passed"
+	CodeUnknownPlan = "unknown_plan"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).
 	CodeMetastoreRestored = "metastore_restored"
 	// CodeMetastoreOlder: the row is older than the one the caller holds; reconcile first (R1).

@@ -24,11 +24,12 @@ type Plan struct {
 	ApprovedBy  *string    `db:"approved_by" json:"approvedBy,omitempty"`
 	ApprovedAt  *time.Time `db:"approved_at" json:"approvedAt,omitempty"`
 	MadeAt      time.Time  `db:"made_at" json:"madeAt"`
-	Body        []byte     `db:"body" json:"-"`     // JSON
-	Snapshot    []byte     `db:"snapshot" json:"-"` // as planner.Snapshot.WriteTo writes it; nil when it was not kept
+	MaxInFlight *int       `db:"max_in_flight" json:"maxInFlight,omitempty"` // see LimitPlan; nil: any number
+	Body        []byte     `db:"body" json:"-"`                              // JSON
+	Snapshot    []byte     `db:"snapshot" json:"-"`                          // as planner.Snapshot.WriteTo writes it; nil when it was not kept
 }
 
-const planColumns = "id, rebalance, hash, actions, bytes, requested_by, reason, approved_by, approved_at, made_at"
+const planColumns = "id, rebalance, hash, actions, bytes, requested_by, reason, approved_by, approved_at, made_at, max_in_flight"
 
 // SavePlan keeps a plan with the snapshot it was made of. Repeated under the same id it keeps the first.
 //
@@ -44,8 +45,8 @@ func (s *Store) SavePlan(ctx context.Context, p Plan) error {
 		return err
 	}
 	return s.guarded(ctx, "SavePlan", func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `INSERT INTO plans (id, rebalance, hash, actions, bytes, body, snapshot, requested_by, reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-			ON CONFLICT (id) DO NOTHING`, p.ID, p.Rebalance, p.Hash, p.Actions, p.Bytes, body, snapshot, p.RequestedBy, p.Reason)
+		tag, err := tx.Exec(ctx, `INSERT INTO plans (id, rebalance, hash, actions, bytes, body, snapshot, requested_by, reason, max_in_flight) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+			ON CONFLICT (id) DO NOTHING`, p.ID, p.Rebalance, p.Hash, p.Actions, p.Bytes, body, snapshot, p.RequestedBy, p.Reason, p.MaxInFlight)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}

@@ -56,6 +56,9 @@ type Claimed struct {
 func (s *Store) ClaimSwap(ctx context.Context, req SwapRequest) ([2]Claimed, error) {
 	var claimed [2]Claimed
 	err := s.guarded(ctx, "ClaimSwap", func(ctx context.Context, tx pgx.Tx) error {
+		if err := lockPlaces(ctx, tx, req.Plan); err != nil {
+			return err
+		}
 		rows, err := lockBoth(ctx, tx, req.Sides)
 		if err != nil {
 			return err
@@ -72,6 +75,9 @@ func (s *Store) ClaimSwap(ctx context.Context, req SwapRequest) ([2]Claimed, err
 			side := ClaimRequest{MoveID: SwapSide(req.SwapID, i), Kind: KindSwap, Topic: row.Topic, Partition: row.Partition, To: rows[1-i].Owner, WorkflowID: req.WorkflowID,
 				RunID: req.RunID, ControllerEpoch: req.ControllerEpoch, RequestedBy: req.RequestedBy, Reason: req.Reason, OnSourceLoss: LossNever,
 				Expect: req.Expect[i], Plan: req.Plan, PlanSeq: req.PlanSeq, swap: req.SwapID}
+			if i == 0 {
+				side.places = len(rows)
+			}
 			if !faults.Enforced("R32") {
 				side.OnSourceLoss = LossAsk // a person may promote one side alone
 			}

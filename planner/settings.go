@@ -39,7 +39,8 @@ type Settings struct {
 	// RoomMargin is what must be free at a destination beside the partition itself, as a fraction of it.
 	RoomMargin float64 `json:"roomMargin"`
 
-	// MaxInFlight is how many moves of one rebalance run at once in the fleet; 0: none is started (H-N12).
+	// MaxInFlight is how many moves may be in flight in the fleet, whoever started them, for a rebalance to begin another; 0: none
+	// is started (H-N12, N24).
 	MaxInFlight int `json:"maxInFlight"`
 	// TransfersPerBroker is how many copies a broker gives, and how many it takes, at once; 0: none.
 	TransfersPerBroker int `json:"transfersPerBroker"`

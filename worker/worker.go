@@ -143,7 +143,7 @@ func Register(w sdk.Registry, moves *activities.Moves, planned func(*planner.Pla
 	balance := &activities.Autobalance{Store: moves.Store, Temporal: moves.Temporal, ControllerID: moves.ControllerID, Logger: moves.Logger}
 	for name, step := range map[string]any{
 		protocol.ActivityPlan: plans.Plan, protocol.ActivityApprovePlan: plans.ApprovePlan, protocol.ActivityActions: plans.Actions,
-		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityWatchPause: plans.WatchPause, protocol.ActivityWindow: plans.Window, protocol.ActivityGroupLags: plans.GroupLags,
+		protocol.ActivityRecordActions: plans.RecordActions, protocol.ActivityLimitPlan: plans.LimitPlan, protocol.ActivityWatchPause: plans.WatchPause, protocol.ActivityWindow: plans.Window, protocol.ActivityGroupLags: plans.GroupLags,
 		protocol.ActivityCheckDecommission: plans.CheckDecommission, protocol.ActivityBeginDrain: plans.BeginDrain,
 		protocol.ActivityCancelDrain: plans.CancelDrain, protocol.ActivityRemoveBroker: plans.RemoveBroker,
 		protocol.ActivityClaim: moves.Claim, protocol.ActivityEnsure: moves.Ensure, protocol.ActivityCopy: moves.Copy, protocol.ActivityCutover: moves.Cutover,

@@ -52,6 +52,7 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 	r.watching = watching
 	if in.Carried != nil {
 		r.watchPause()
+		r.limitPlan(ctx)
 	}
 	if err := r.keepToWindow(ctx); err != nil {
 		return nil, r.failed(ctx, err)
@@ -182,6 +183,8 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 		return false, nil
 	}
 	r.plan = &plan
+	r.limited = protocol.LimitPlanArgs{Plan: plan.ID, MaxInFlight: plan.Limits.MaxInFlight}
+	r.limitPlan(ctx) // a person may have changed the limits, or paused, while it was planned
 	if r.in.Approve {
 		return r.awaitApproval(ctx)
 	}
@@ -267,10 +270,12 @@ func (r *rebalance) awaitChange(ctx workflow.Context) error {
 	r.changed = false
 	changed := func() bool { return r.changed }
 	if r.late() {
+		r.limitPlan(ctx)
 		return workflow.Await(ctx, changed)
 	}
 	err := r.untilDeadline(ctx, changed)
 	if r.late() {
+		r.limitPlan(ctx)
 		r.estimate(ctx) // now it is known
 		r.show(ctx)
 	}

@@ -176,6 +176,8 @@ func (r *rebalance) landed(ctx workflow.Context, f *flight, sides []protocol.Mov
 		r.end(a, protocol.ActionCancelled, "", "cancelled before its commit; it stays where it was")
 	case code == "already_moving", code == "row_drifted", code == "already_owner", code == "same_owner":
 		r.again(a, code, reason)
+	case code == protocol.CodeDeadline:
+		r.record(a, protocol.ActionSkipped, code, reason) // not started, as what is left in the queue
 	default:
 		r.tried[attemptOf(a)] = reason
 		r.end(a, protocol.ActionFailed, code, reason)

@@ -45,7 +45,9 @@ type rebalance struct {
 	canaryOver bool
 	watched    map[int]bool // the canary's actions, when lags are looked at
 	lags       []protocol.PartitionLags
-	swaps      bool // planned and carried out; a rebalance that began before there were any goes on without
+	limited    protocol.LimitPlanArgs // what the metastore was told last of the plan
+	limiting   bool                   // it is being told
+	swaps      bool                   // planned and carried out; a rebalance that began before there were any goes on without
 
 	children, startedInWave, plans int
 	movedBefore                    int // this wave
@@ -200,10 +202,30 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 			return protocol.Adjust{Limit: &pace}
 		})
 	}
+	r.limitPlan(ctx)
 	r.changed = true
 	r.estimate(ctx)
 	r.show(ctx)
 	return r.status(), nil
+}
+
+// limitPlan tells the metastore how many moves the fleet may have in flight for another of the plan to begin, and whether the
+// plan is held or over, when that is not what it was told last. A move that waits for a place learns of it there.
+func (r *rebalance) limitPlan(ctx workflow.Context) {
+	if r.plan == nil || r.limiting || workflow.GetVersion(ctx, "limit-what-is-in-flight-in-the-fleet", workflow.DefaultVersion, 1) < 1 {
+		return
+	}
+	r.limiting = true // whatever changes meanwhile is looked at again
+	workflow.Go(r.watching, func(ctx workflow.Context) {
+		defer func() { r.limiting = false }()
+		for r.plan != nil {
+			now := protocol.LimitPlanArgs{Plan: r.plan.ID, MaxInFlight: min(r.limits.MaxInFlight, protocol.MostInFlight), Held: r.pause() != nil, Over: r.late()}
+			if now == r.limited || r.run(ctx, protocol.ActivityLimitPlan, "how many moves may be in flight in the fleet", now, nil) != nil {
+				return // known, or the rebalance ends
+			}
+			r.limited = now
+		}
+	})
 }
 
 // merged are the limits a with those that b names.
@@ -261,6 +283,7 @@ func (r *rebalance) hold(ctx workflow.Context) {
 	} else if holds(r.blocked) {
 		r.block(ctx, "", "")
 	}
+	r.limitPlan(ctx)
 	r.adjust(ctx, func() protocol.Adjust {
 		held := protocol.Pause{}
 		if p := r.pause(); p != nil {

@@ -51,6 +51,7 @@ type rebalancing struct {
 	records  []protocol.RecordArgs
 	watches  []protocol.PauseWatchArgs
 	approved []protocol.ApprovalArgs
+	limited  []protocol.LimitPlanArgs
 
 	lags      [][]protocol.PartitionLags // as they are told one after the other; the last for ever
 	lagsAsked []protocol.LagArgs
@@ -71,6 +72,10 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 	register(protocol.ActivityRecordActions, func(_ context.Context, a protocol.RecordArgs) error {
 		r.recorded = append(r.recorded, a.Ends...)
 		r.records = append(r.records, a)
+		return nil
+	})
+	register(protocol.ActivityLimitPlan, func(_ context.Context, a protocol.LimitPlanArgs) error {
+		r.limited = append(r.limited, a)
 		return nil
 	})
 	register(protocol.ActivityApprovePlan, func(_ context.Context, a protocol.ApprovalArgs) error {
@@ -463,6 +468,45 @@ func TestRebalanceChangesItsLimitsWhileItRuns(t *testing.T) {
 	}
 }
 
+// What claims of the plan's moves look at follows the limits and the pause, and is written only when it has changed.
+func TestRebalanceTellsWhatTheFleetMayHaveInFlight(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	r.lasts = time.Hour
+	one, rate := 1, protocol.ByteSize(8<<20)
+	r.update(10*time.Second, protocol.UpdateLimits, protocol.Limits{BrokerRate: &rate})
+	r.update(20*time.Second, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &one})
+	r.update(30*time.Second, protocol.UpdatePause, protocol.Decide{Reason: "peak"})
+	r.update(40*time.Second, protocol.UpdateResume, protocol.Decide{Reason: "over"})
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, time.Minute)
+	if _, err := r.run(protocol.RebalanceInput{}); !temporal.IsCanceledError(err) {
+		t.Fatal(err)
+	}
+	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 1}, {Plan: "plan0", MaxInFlight: 1, Held: true}, {Plan: "plan0", MaxInFlight: 1}}
+	if !slices.Equal(r.limited, want) {
+		t.Errorf("the metastore was told %+v, want %+v", r.limited, want)
+	}
+}
+
+// A pause that ends while it is being told is not what stays.
+func TestRebalanceTellsTheNewestOfWhatChangesMeanwhile(t *testing.T) {
+	r := newRebalancing(t, moves(20))
+	r.lasts = time.Hour
+	r.env.OnActivity(protocol.ActivityLimitPlan, mock.Anything, mock.Anything).After(time.Minute).Return(func(_ context.Context, a protocol.LimitPlanArgs) error {
+		r.limited = append(r.limited, a)
+		return nil
+	})
+	r.update(10*time.Second, protocol.UpdatePause, protocol.Decide{Reason: "peak"})
+	r.update(20*time.Second, protocol.UpdateResume, protocol.Decide{Reason: "over"})
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 10*time.Minute)
+	if _, err := r.run(protocol.RebalanceInput{}); !temporal.IsCanceledError(err) {
+		t.Fatal(err)
+	}
+	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8, Held: true}, {Plan: "plan0", MaxInFlight: 8}}
+	if !slices.Equal(r.limited, want) {
+		t.Errorf("the metastore was told %+v, want %+v", r.limited, want)
+	}
+}
+
 func TestRebalanceSkipsAPartition(t *testing.T) {
 	r := newRebalancing(t, moves(10, "b1", "b2"))
 	inFlight, queued := int32(0), int32(5)
@@ -586,6 +630,29 @@ func TestRebalanceSaysEarlyThatItsDeadlineCanNotBeMet(t *testing.T) {
 	result := r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
 	if result.Counts.Moved != 24 || !strings.Contains(result.Ended, "deadline") {
 		t.Errorf("the report is %+v", result)
+	}
+}
+
+// What waits for a place in the fleet when the deadline passes never begins, and is no failure.
+func TestRebalanceWhoseDeadlinePassesLetsNothingBeginThatWaits(t *testing.T) {
+	r := newRebalancing(t, moves(2))
+	r.lasts = 2 * time.Hour
+	r.ends = func(in protocol.MoveInput) error {
+		if len(r.limited) != 1 || !r.limited[0].Over {
+			t.Errorf("an hour after the deadline the metastore was told %+v", r.limited)
+		}
+		if *in.Partition == 1 {
+			return temporal.NewNonRetryableApplicationError("the deadline has passed", protocol.ErrRefused, nil, protocol.CodeDeadline)
+		}
+		return nil
+	}
+	deadline := r.env.Now().Add(time.Hour)
+	result := r.mustRun(protocol.RebalanceInput{Deadline: &deadline})
+	if result.Counts != (protocol.RebalanceCounts{Moved: 1, Bytes: 1 << 20}) || len(result.Troubles) > 0 || !strings.Contains(result.Ended, "deadline") {
+		t.Errorf("the report is %+v", result)
+	}
+	if len(r.recorded) != 2 || r.recorded[1].State != protocol.ActionSkipped {
+		t.Errorf("recorded are %+v", r.recorded)
 	}
 }
 
@@ -737,6 +804,9 @@ func continuesAsNew(t *testing.T, wave int, canary *protocol.Canary) {
 		result, err := r.run(in)
 		if len(r.started) > mostChildrenARun {
 			t.Fatalf("a run started %d moves", len(r.started))
+		}
+		if again := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8}}; run > 0 && !slices.Equal(r.limited, again) {
+			t.Errorf("run %d has told the metastore %+v; what the run before it has told last may not have arrived", run, r.limited)
 		}
 		for _, m := range r.started {
 			all = append(all, fmt.Sprint(*m.Partition))

@@ -28,7 +28,7 @@ type rebalanceCmd struct {
 
 // limitFlags are the limits of a rebalance; what is not given stays as it is.
 type limitFlags struct {
-	MaxInFlight        *int               `help:"Moves at once in the fleet; 0 starts none."`
+	MaxInFlight        *int               `help:"Moves in flight in the fleet, whoever started them, below which it begins another; 0 starts none."`
 	TransfersPerBroker *int               `help:"Copies a broker gives, and takes, at once."`
 	MoveRate           *protocol.ByteSize `help:"Bytes a second of one move; 0 is no limit."`
 	BrokerRate         *protocol.ByteSize `help:"Bytes a second of all copies of a broker in one direction; 0 is no limit."`

@@ -88,7 +88,7 @@ func run(m *testing.M) (code int, err error) {
 // their own tests.
 var notOfAMove = []string{"SetDraining", "SetSetting", "CreateTopic", "DeleteTopic", "Contradict", "ReconcileRow", "ReconcileController",
 	"ReplaceStorage", "PurgeTrash", "SetLimit", "Rows", "RemoveBroker", "PromoteCopy", "Retained", "HoldTrash", "PurgeQuarantine", "ExportQuarantine",
-	"AddPartitions", "RecordOrder", "SavePlan", "ApprovePlan", "RecordActions", "SampleLoads", "BeginDrain", "SetCapacity"}
+	"AddPartitions", "RecordOrder", "SavePlan", "ApprovePlan", "RecordActions", "SampleLoads", "BeginDrain", "SetCapacity", "LimitPlan"}
 
 var (
 	pointCall   = regexp.MustCompile(`faults\.Point\("([^"]+)"\)`)

@@ -42,6 +42,7 @@ const (
 	ActivityApprovePlan   = "ApprovePlan"
 	ActivityActions       = "Actions"
 	ActivityRecordActions = "RecordActions"
+	ActivityLimitPlan     = "LimitPlan"
 	ActivityWatchPause    = "WatchPause"
 	ActivityWindow        = "Window"
 	ActivityGroupLags     = "GroupLags"

@@ -348,6 +348,14 @@ type PlannedAction struct {
 	Reason string        `json:"reason"`
 }
 
+// LimitPlanArgs is the input of the LimitPlan activity: what claims of a plan's moves look at.
+type LimitPlanArgs struct {
+	Plan        string `json:"plan"`
+	MaxInFlight int    `json:"maxInFlight"`    // moves in the fleet below which another of the plan begins
+	Held        bool   `json:"held,omitempty"` // none begins, and those that have copy nothing
+	Over        bool   `json:"over,omitempty"` // its deadline has passed: none begins any more
+}
+
 // RecordArgs is the input of the RecordActions activity.
 type RecordArgs struct {
 	Plan string      `json:"plan"`
