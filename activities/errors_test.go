@@ -27,7 +27,9 @@ func TestBlocked(t *testing.T) {
 		{&metastore.Refused{Code: metastore.CodeUnknownBroker, Reason: "no"}, metastore.CodeUnknownBroker, protocol.ErrRefused},
 		// What can be waited for is.
 		{&metastore.Refused{Code: metastore.CodeFleetBusy, Reason: "later"}, metastore.CodeFleetBusy, ""},
-		{&metastore.Refused{Code: metastore.CodePlanHeld, Reason: "later"}, metastore.CodePlanHeld, ""},
+		{&metastore.Refused{Code: metastore.CodePlanPaused, Reason: "later"}, metastore.CodePlanPaused, ""},
+		{&metastore.Refused{Code: metastore.CodePlanOutside, Reason: "later"}, metastore.CodePlanOutside, ""},
+		{&metastore.Refused{Code: metastore.CodePlanOver, Reason: "no"}, metastore.CodePlanOver, protocol.ErrRefused},
 		{control.Errorf(control.CodeBusy, "later"), control.CodeBusy, ""},
 		{control.Errorf(control.CodeNotOpen, "later"), control.CodeNotOpen, ""},
 		{control.Errorf(control.CodeNotFrozen, "later"), control.CodeNotFrozen, ""},

@@ -134,11 +134,27 @@ func (m *Moves) claimOnce(ctx context.Context, args protocol.ClaimArgs, workflow
 		return protocol.Claim{}, &metastore.Unknown{Write: "reading the move", Cause: err}
 	}
 	if known == nil {
+		if err := m.place(ctx, args.Input.Plan, args.Attempt, 1); err != nil {
+			return protocol.Claim{}, err
+		}
 		if err := m.objections(ctx, args); err != nil {
 			return protocol.Claim{}, err
 		}
 	}
 	return m.writeClaim(ctx, args, workflowID, runID)
+}
+
+// place waits for a place in the fleet before anything else is asked: what stands against a move that has not begun is of
+// interest only once it could. One that starts over has its place.
+func (m *Moves) place(ctx context.Context, plan string, attempt, moves int) error {
+	if attempt > 1 {
+		return nil
+	}
+	err := m.Store.FindPlace(ctx, plan, moves)
+	if _, refused := metastore.RefusedWith(err); err != nil && !refused {
+		return &metastore.Unknown{Write: "looking for a place in the fleet", Cause: err}
+	}
+	return err
 }
 
 // objections refuses a move that can not start.
@@ -169,7 +185,7 @@ func (m *Moves) writeClaim(ctx context.Context, args protocol.ClaimArgs, workflo
 	in := args.Input
 	row, move, err := m.Store.ClaimMove(ctx, metastore.ClaimRequest{MoveID: args.MoveID, Kind: metastore.KindMove, Topic: in.Topic, Partition: *in.Partition, To: in.To,
 		WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: in.By, Reason: in.Reason,
-		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor(), Expect: expected(in.Expect, args.Attempt), Plan: in.Plan, PlanSeq: in.PlanSeq})
+		OnSourceLoss: in.Policy(), PromoteAfter: in.SilentFor(), Expect: expected(in.Expect, args.Attempt), Plan: in.Plan, PlanSeq: in.PlanSeq, Again: args.Attempt > 1})
 	if err != nil {
 		return protocol.Claim{}, err
 	}

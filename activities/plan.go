@@ -82,7 +82,7 @@ func (p *Plans) plan(ctx context.Context, args protocol.PlanArgs) (protocol.Plan
 	if err != nil {
 		return protocol.PlanSummary{}, err
 	}
-	row := metastore.Plan{ID: args.ID, Rebalance: args.Rebalance, Hash: plan.Hash, Actions: len(plan.Actions), Bytes: plan.BytesMoved, RequestedBy: args.By, Reason: args.Reason, MaxInFlight: mostAtOnce(settings)}
+	row := metastore.Plan{ID: args.ID, Rebalance: args.Rebalance, Hash: plan.Hash, Actions: len(plan.Actions), Bytes: plan.BytesMoved, RequestedBy: args.By, Reason: args.Reason, MaxInFlight: limitOf(args, settings)}
 	if row.Body, err = json.Marshal(plan); err != nil {
 		return protocol.PlanSummary{}, err
 	}
@@ -118,7 +118,7 @@ func (p *Plans) takePlan(ctx context.Context, args protocol.PlanArgs, settings p
 	case plan == nil:
 		return nil, refused(metastore.CodeUnknownPlan, fmt.Sprintf("no plan of hash %s is kept; plan anew with `portage rebalance --dry-run`", args.Hash))
 	}
-	plan.ID, plan.Rebalance, plan.RequestedBy, plan.Reason, plan.MaxInFlight = args.ID, args.Rebalance, args.By, args.Reason, mostAtOnce(settings)
+	plan.ID, plan.Rebalance, plan.RequestedBy, plan.Reason, plan.MaxInFlight = args.ID, args.Rebalance, args.By, args.Reason, limitOf(args, settings)
 	return plan, p.Store.SavePlan(ctx, *plan)
 }
 
@@ -132,8 +132,16 @@ func (p *Plans) settings(ctx context.Context, overrides json.RawMessage) (planne
 }
 
 // mostAtOnce is how many moves may be in flight in the fleet when a rebalance begins another.
-func mostAtOnce(settings planner.Settings) *int {
-	most := min(settings.MaxInFlight, protocol.MostInFlight)
+func mostAtOnce(settings planner.Settings) int {
+	return min(settings.MaxInFlight, protocol.MostInFlight)
+}
+
+// limitOf is the limit under which the claims of a plan's moves wait; none for a rebalance that could not change it.
+func limitOf(args protocol.PlanArgs, settings planner.Settings) *int {
+	if !args.Limited {
+		return nil
+	}
+	most := mostAtOnce(settings)
 	return &most
 }
 
@@ -229,7 +237,7 @@ func undoOf(s *planner.Snapshot, newestFirst []metastore.Move, swaps bool) *plan
 func summaryOf(id string, plan *planner.Plan, hash string, settings planner.Settings, wave int) protocol.PlanSummary {
 	s := protocol.PlanSummary{ID: id, Hash: hash, Actions: len(plan.Actions), Moves: plan.Moves(), Bytes: plan.BytesMoved, Held: plan.Held,
 		BlockedCount: len(plan.Blocked), Blocked: plan.Blocked[:min(len(plan.Blocked), protocol.MostShown)], Wave: wave,
-		Limits: protocol.PlanLimits{MaxInFlight: *mostAtOnce(settings), TransfersPerBroker: settings.TransfersPerBroker,
+		Limits: protocol.PlanLimits{MaxInFlight: mostAtOnce(settings), TransfersPerBroker: settings.TransfersPerBroker,
 			MoveRate: settings.MoveRate, BrokerRate: settings.BrokerRate}}
 	if plan.ETA != nil {
 		s.ETA = *plan.ETA
@@ -297,7 +305,7 @@ func (p *Plans) Actions(ctx context.Context, args protocol.ActionsArgs) ([]proto
 // The worker dies, or its reply is lost: the repeat writes the same. Postgres dies: waited for.
 func (p *Plans) LimitPlan(ctx context.Context, args protocol.LimitPlanArgs) error {
 	_, err := patientPlan(ctx, p, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.Store.LimitPlan(ctx, args.Plan, metastore.PlanLimit{MaxInFlight: args.MaxInFlight, Held: args.Held, Over: args.Over})
+		return struct{}{}, p.Store.LimitPlan(ctx, args.Plan, metastore.PlanLimit{MaxInFlight: args.MaxInFlight, Held: args.Held, Over: args.Over, At: args.At})
 	})
 	return err
 }

@@ -51,6 +51,9 @@ func (m *Moves) claimSwapOnce(ctx context.Context, args protocol.SwapClaimArgs, 
 		return claim, &metastore.Unknown{Write: "reading the swap", Cause: err}
 	}
 	if len(known) == 0 {
+		if err := m.place(ctx, args.Input.Plan, args.Attempt, len(claim.Sides)); err != nil {
+			return claim, err
+		}
 		if err := m.swapDrifted(ctx, args.Input); err != nil {
 			return claim, err
 		}
@@ -63,7 +66,7 @@ func (m *Moves) claimSwapOnce(ctx context.Context, args protocol.SwapClaimArgs, 
 		}
 	}
 	req := metastore.SwapRequest{SwapID: args.SwapID, WorkflowID: workflowID, RunID: runID, ControllerEpoch: m.ControllerEpoch, RequestedBy: args.Input.By, Reason: args.Input.Reason,
-		Plan: args.Input.Plan, PlanSeq: args.Input.PlanSeq}
+		Plan: args.Input.Plan, PlanSeq: args.Input.PlanSeq, Again: args.Attempt > 1}
 	for i, side := range args.Input.Sides() {
 		req.Sides[i] = metastore.Place{Topic: side.Topic, Partition: *side.Partition}
 		req.Expect[i] = expected(side.Expect, args.Attempt)

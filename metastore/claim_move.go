@@ -33,6 +33,8 @@ type ClaimRequest struct {
 	// Plan and PlanSeq name the action of a plan that this move carries out.
 	Plan    string
 	PlanSeq int
+	// Again: the move has begun before, under another id, so it waits for no place in the fleet.
+	Again bool
 
 	swap   string // the swap that the move is a side of; see ClaimSwap
 	places int    // how many moves begin with this claim; 0 for the second side of a swap, which began with the first
@@ -83,7 +85,9 @@ func (r *ClaimRequest) normal() {
 // its own. A claim whose workflow is gone is taken back by AbortMove.
 func (s *Store) ClaimMove(ctx context.Context, req ClaimRequest) (*Assignment, *Move, error) {
 	req.normal()
-	req.places = 1
+	if !req.Again {
+		req.places = 1
+	}
 	var after *Assignment
 	var move *Move
 	err := s.guarded(ctx, "ClaimMove", func(ctx context.Context, tx pgx.Tx) error {
@@ -175,9 +179,6 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	case row.Owner == req.To:
 		return nil, nil, &Refused{Code: CodeAlreadyOwner, Row: row, Reason: fmt.Sprintf("%s is already on %s; nothing to do", row.Name(), req.To)}
 	}
-	if err := findPlaces(ctx, tx, req, row); err != nil {
-		return nil, nil, err
-	}
 	fence, err := promoteFence(ctx, tx, req, row)
 	if err != nil {
 		return nil, nil, err
@@ -189,6 +190,9 @@ func claimLocked(ctx context.Context, tx pgx.Tx, req ClaimRequest, row *Assignme
 	if epoch != req.ControllerEpoch && faults.Enforced("R15") {
 		return nil, nil, &Refused{Code: CodeStaleController, Row: row,
 			Reason: fmt.Sprintf("controller epoch %d is superseded by %d: another worker deployment took over", req.ControllerEpoch, epoch)}
+	}
+	if err := findPlaces(ctx, tx, req.Plan, req.places); err != nil {
+		return nil, nil, err
 	}
 	after, err := change(ctx, tx, row, auditEntry{action: "claim_" + req.Kind, actor: req.WorkflowID, moveID: req.MoveID, reason: req.Reason},
 		"target = $3, target_storage = $4, move_id = $5, promote_fence = $6", target.ID, target.StorageInstance, req.MoveID, fence)

@@ -85,8 +85,9 @@ func lockAssignment(ctx context.Context, tx pgx.Tx, topicID uuid.UUID, partition
 	return oneOrNil[Assignment](rows)
 }
 
-// lockMove reads a move under its row lock; nil when there is none by that id. The lock order is assignment, then move,
-// then broker; whoever knows only the move id reads it without the lock first.
+// lockMove reads a move under its row lock; nil when there is none by that id. The lock order is the places of the fleet
+// (claims of plans only), then assignment, then move, then broker; whoever knows only the move id reads it without the lock
+// first.
 func lockMove(ctx context.Context, tx pgx.Tx, id string) (*Move, error) {
 	rows, err := tx.Query(ctx, "SELECT "+moveColumns+" FROM moves WHERE id = $1 FOR UPDATE", id)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"portage/metastore"
 )
@@ -11,7 +12,8 @@ import (
 // places are topics of two partitions on b1 each, and plans whose moves share the fleet.
 type places struct {
 	*fixture
-	topics []*metastore.Topic
+	topics  []*metastore.Topic
+	decided int64 // limits
 }
 
 func newPlaces(t *testing.T, topics int) *places {
@@ -29,6 +31,8 @@ func (p *places) plan(id string, most int) {
 
 func (p *places) limit(id string, l metastore.PlanLimit) {
 	p.t.Helper()
+	p.decided++
+	l.At = time.Unix(1_700_000_000+p.decided, 0)
 	must(p.t, p.LimitPlan(p.t.Context(), id, l))
 }
 
@@ -49,6 +53,7 @@ func (p *places) begins(plan string, topic int) {
 func (p *places) waits(plan string, topic int) {
 	p.t.Helper()
 	p.refused(metastore.CodeFleetBusy, func() error { _, _, err := p.ClaimMove(p.t.Context(), p.request(plan, topic)); return err })
+	p.refused(metastore.CodeFleetBusy, func() error { return p.FindPlace(p.t.Context(), plan, 1) })
 }
 
 func TestMovesOfAllPlansShareTheFleetsPlaces(t *testing.T) {
@@ -73,8 +78,24 @@ func TestMovesOfAllPlansShareTheFleetsPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	must(t, p.FindPlace(t.Context(), "b", 1))
 	p.begins("b", 5)
 	p.waits("a", 6)
+	r := p.request("a", 6)
+	r.Again = true // it had begun: its claim was ended by another hand
+	if _, _, err := p.ClaimMove(t.Context(), r); err != nil {
+		t.Errorf("a move that starts over waits for a place: %v", err)
+	}
+}
+
+// An attempt that was given up may still be written after a later one.
+func TestALimitThatComesLateChangesNothing(t *testing.T) {
+	p := newPlaces(t, 1)
+	p.plan("a", 8)
+	decided := time.Now()
+	must(t, p.LimitPlan(t.Context(), "a", metastore.PlanLimit{MaxInFlight: 8, At: decided}))
+	must(t, p.LimitPlan(t.Context(), "a", metastore.PlanLimit{MaxInFlight: 8, Held: metastore.CodePlanPaused, At: decided.Add(-time.Second)}))
+	p.begins("a", 0)
 }
 
 func TestMovesOfAHeldPlanTakeNoPlace(t *testing.T) {
@@ -84,8 +105,8 @@ func TestMovesOfAHeldPlanTakeNoPlace(t *testing.T) {
 	p.begins("paused", 0)
 	p.begins("paused", 1)
 	p.waits("a", 2)
-	p.limit("paused", metastore.PlanLimit{MaxInFlight: 8, Held: true})
-	p.refused(metastore.CodePlanHeld, func() error { _, _, err := p.ClaimMove(t.Context(), p.request("paused", 3)); return err })
+	p.limit("paused", metastore.PlanLimit{MaxInFlight: 8, Held: metastore.CodePlanOutside})
+	p.refused(metastore.CodePlanOutside, func() error { _, _, err := p.ClaimMove(t.Context(), p.request("paused", 3)); return err })
 	p.begins("a", 2)
 	p.limit("paused", metastore.PlanLimit{MaxInFlight: 8})
 	p.limit("a", metastore.PlanLimit{MaxInFlight: 3})
@@ -120,6 +141,7 @@ func TestASwapTakesTwoPlacesOrRunsAlone(t *testing.T) {
 	p.plan("a", 2)
 	p.begins("", 0)
 	p.refused(metastore.CodeFleetBusy, func() error { return swap("s", 1) })
+	p.refused(metastore.CodeFleetBusy, func() error { return p.FindPlace(t.Context(), "a", 2) })
 	p.limit("a", metastore.PlanLimit{MaxInFlight: 3})
 	for range 2 { // the repeat finds its own claim
 		must(t, swap("s", 1))

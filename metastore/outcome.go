@@ -38,9 +38,11 @@ const (
 	CodeTooLittleRoom    = "too_little_room"
 	CodeQuarantined      = "quarantined_copies"
 	CodeRowDrifted       = "row_drifted"
-	// CodeFleetBusy, CodePlanHeld: the move of a plan has not begun yet. CodePlanOver: it will not.
+	// CodeFleetBusy: the move of a plan waits for a place in the fleet. CodePlanPaused, CodePlanOutside: for its rebalance to go on.
+	// CodePlanOver: it does not begin any more.
 	CodeFleetBusy   = "fleet_busy"
-	CodePlanHeld    = "paused"
+	CodePlanPaused  = "paused"
+	CodePlanOutside = "outside_window"
 	CodePlanOver    = "deadline_passed"
 	CodeUnknownPlan = "unknown_plan"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).

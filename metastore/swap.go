@@ -40,6 +40,8 @@ type SwapRequest struct {
 	// back finds both.
 	Plan    string
 	PlanSeq int
+	// Again: the swap has begun before, under another id, so it waits for no place in the fleet.
+	Again bool
 }
 
 // Claimed is one side of a claimed swap.
@@ -75,7 +77,7 @@ func (s *Store) ClaimSwap(ctx context.Context, req SwapRequest) ([2]Claimed, err
 			side := ClaimRequest{MoveID: SwapSide(req.SwapID, i), Kind: KindSwap, Topic: row.Topic, Partition: row.Partition, To: rows[1-i].Owner, WorkflowID: req.WorkflowID,
 				RunID: req.RunID, ControllerEpoch: req.ControllerEpoch, RequestedBy: req.RequestedBy, Reason: req.Reason, OnSourceLoss: LossNever,
 				Expect: req.Expect[i], Plan: req.Plan, PlanSeq: req.PlanSeq, swap: req.SwapID}
-			if i == 0 {
+			if i == 0 && !req.Again {
 				side.places = len(rows)
 			}
 			if !faults.Enforced("R32") {

@@ -44,6 +44,7 @@ func Rebalance(ctx workflow.Context, raw converter.RawValue) (*protocol.Rebalanc
 	}
 	r := newRebalance(ctx, in)
 	r.swaps = workflow.GetVersion(ctx, "carry-out-swaps", workflow.DefaultVersion, 1) >= 1
+	r.limitsFleet = workflow.GetVersion(ctx, "limit-what-is-in-flight-in-the-fleet", workflow.DefaultVersion, 1) >= 1
 	if err := r.expose(ctx); err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 	r.enter(ctx, protocol.PhasePlanning)
 	r.plans++
 	r.stale = false
-	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Of: r.in.DrainBroker, Limits: r.in.Limits, CountOnly: r.in.CountOnly, Swaps: r.swaps,
+	args := protocol.PlanArgs{ID: fmt.Sprintf("%s.%d", r.id, r.plans), Rebalance: r.id, Hash: r.in.Hash, Undo: r.in.Undo, Drain: r.in.Drain, Of: r.in.DrainBroker, Limits: r.in.Limits, CountOnly: r.in.CountOnly, Swaps: r.swaps, Limited: r.limitsFleet,
 		Settings: r.in.Settings, By: r.in.By, Reason: r.in.Reason}
 	var plan protocol.PlanSummary
 	if err := r.run(ctx, protocol.ActivityPlan, "look at the fleet and plan", args, &plan); err != nil {
@@ -183,8 +184,7 @@ func (r *rebalance) makePlan(ctx workflow.Context) (more bool, err error) {
 		return false, nil
 	}
 	r.plan = &plan
-	r.limited = protocol.LimitPlanArgs{Plan: plan.ID, MaxInFlight: plan.Limits.MaxInFlight}
-	r.limitPlan(ctx) // a person may have changed the limits, or paused, while it was planned
+	r.limitPlan(ctx) // also what a person has changed, or paused, while it was planned
 	if r.in.Approve {
 		return r.awaitApproval(ctx)
 	}

@@ -24,11 +24,13 @@ const (
 
 // flight is one child: a move, or a swap.
 type flight struct {
+	id     string // of its workflow
 	action protocol.PlannedAction
 	ctx    workflow.Context // cancelled with the rebalance, and by cancel
 	cancel workflow.CancelFunc
 	future workflow.ChildWorkflowFuture
 	skip   *protocol.Decide // a person wants it left out
+	waits  bool             // for a place in the fleet
 }
 
 // startWhatMay starts what the limits allow, in the plan's order; an action whose brokers are busy lets the next one pass. A
@@ -99,6 +101,7 @@ func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) 
 		sides, err := ended(ctx)
 		r.flights = slices.DeleteFunc(r.flights, func(x *flight) bool { return x == f })
 		r.landed(ctx, f, sides, err)
+		r.lookAtWaiting(ctx)
 		r.estimate(ctx)
 		r.changed = true
 	})
@@ -111,7 +114,8 @@ func (r *rebalance) startMove(ctx workflow.Context, f *flight) ending {
 	leg := f.action.Legs[0]
 	in := protocol.MoveInput{Topic: leg.Topic, Partition: &leg.Partition, To: leg.To, By: r.in.By, Reason: reasonFor(f.action), Limit: r.limits.EachMove(),
 		Expect: r.expect(leg), Plan: r.plan.ID, PlanSeq: f.action.Seq}
-	child := childOf(ctx, protocol.PartitionWorkflowID(leg.Topic, leg.Partition), fmt.Sprintf("move %s to %s", nameOf(leg), leg.To))
+	f.id = protocol.PartitionWorkflowID(leg.Topic, leg.Partition)
+	child := childOf(ctx, f.id, fmt.Sprintf("move %s to %s", nameOf(leg), leg.To))
 	f.future = workflow.ExecuteChildWorkflow(child, protocol.WorkflowMove, in)
 	return func(ctx workflow.Context) ([]protocol.MoveResult, error) {
 		var result protocol.MoveResult
@@ -126,7 +130,8 @@ func (r *rebalance) startSwap(ctx workflow.Context, f *flight) ending {
 	}
 	in := protocol.SwapInput{A: side(f.action.Legs[0]), B: side(f.action.Legs[1]), By: r.in.By, Reason: reasonFor(f.action), Limit: r.limits.EachMove(),
 		Plan: r.plan.ID, PlanSeq: f.action.Seq}
-	child := childOf(ctx, protocol.SwapWorkflowID(in.A, in.B), fmt.Sprintf("swap %s and %s", in.A, in.B))
+	f.id = protocol.SwapWorkflowID(in.A, in.B)
+	child := childOf(ctx, f.id, fmt.Sprintf("swap %s and %s", in.A, in.B))
 	f.future = workflow.ExecuteChildWorkflow(child, protocol.WorkflowSwap, in)
 	return func(ctx workflow.Context) ([]protocol.MoveResult, error) {
 		var result protocol.SwapResult
@@ -212,10 +217,15 @@ func (r *rebalance) again(a protocol.PlannedAction, code, reason string) {
 		return
 	}
 	r.repeats[attemptOf(a)]++
-	if r.repeats[attemptOf(a)] >= mostAgain {
-		r.tried[attemptOf(a)] = reason
-		r.end(a, protocol.ActionFailed, code, reason)
+	if r.repeats[attemptOf(a)] < mostAgain {
+		return
 	}
+	r.tried[attemptOf(a)] = reason
+	if code == "already_moving" { // nothing has failed: what moves it may wait for long
+		r.end(a, protocol.ActionSkipped, code, reason)
+		return
+	}
+	r.end(a, protocol.ActionFailed, code, reason)
 }
 
 // end counts an action's end and notes what moved nothing.

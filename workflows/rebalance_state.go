@@ -26,28 +26,29 @@ type rebalance struct {
 	// watching ends with the rebalance.
 	watching workflow.Context
 
-	plan       *protocol.PlanSummary // being carried out
-	last       protocol.PlanSummary
-	next       int          // the plan's first action that was not read
-	done       map[int]bool // actions of the plan that were started or left out, among those that are read again
-	queue      []protocol.PlannedAction
-	flights    []*flight
-	ends       []protocol.ActionEnd // not recorded yet
-	limits     protocol.PlanLimits
-	approved   *protocol.Decide
-	paused     *protocol.Pause // this rebalance
-	fleet      protocol.Pause  // all of them
-	outside    *protocol.Pause // it is outside its window
-	window     *protocol.WindowState
-	closedAt   time.Time // the window
-	stale      bool      // the plan is of before the window closed
-	changed    bool
-	canaryOver bool
-	watched    map[int]bool // the canary's actions, when lags are looked at
-	lags       []protocol.PartitionLags
-	limited    protocol.LimitPlanArgs // what the metastore was told last of the plan
-	limiting   bool                   // it is being told
-	swaps      bool                   // planned and carried out; a rebalance that began before there were any goes on without
+	plan        *protocol.PlanSummary // being carried out
+	last        protocol.PlanSummary
+	next        int          // the plan's first action that was not read
+	done        map[int]bool // actions of the plan that were started or left out, among those that are read again
+	queue       []protocol.PlannedAction
+	flights     []*flight
+	ends        []protocol.ActionEnd // not recorded yet
+	limits      protocol.PlanLimits
+	approved    *protocol.Decide
+	paused      *protocol.Pause // this rebalance
+	fleet       protocol.Pause  // all of them
+	outside     *protocol.Pause // it is outside its window
+	window      *protocol.WindowState
+	closedAt    time.Time // the window
+	stale       bool      // the plan is of before the window closed
+	changed     bool
+	canaryOver  bool
+	watched     map[int]bool // the canary's actions, when lags are looked at
+	lags        []protocol.PartitionLags
+	limitsFleet bool                   // a rebalance that began before moves of others counted goes on without
+	limited     protocol.LimitPlanArgs // what the metastore was told last of the plan, without when
+	limiting    bool                   // it is being told
+	swaps       bool                   // planned and carried out; a rebalance that began before there were any goes on without
 
 	children, startedInWave, plans int
 	movedBefore                    int // this wave
@@ -96,8 +97,40 @@ func newRebalance(ctx workflow.Context, in protocol.RebalanceInput) *rebalance {
 	return r
 }
 
+// hearWaiting follows which of its moves wait for a place in the fleet.
+func (r *rebalance) hearWaiting(ctx workflow.Context) {
+	signals := workflow.GetSignalChannel(ctx, protocol.SignalWaits)
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var w protocol.Waiting
+			if more := signals.Receive(ctx, &w); !more || ctx.Err() != nil {
+				return
+			}
+			for _, f := range r.flights {
+				if f.id == w.Workflow {
+					f.waits = w.Waits
+				}
+			}
+			r.lookAtWaiting(ctx)
+			r.show(ctx)
+		}
+	})
+}
+
+// lookAtWaiting says so while none of its moves has begun, because others are in flight.
+func (r *rebalance) lookAtWaiting(ctx workflow.Context) {
+	none := len(r.flights) > 0 && !slices.ContainsFunc(r.flights, func(f *flight) bool { return !f.waits })
+	switch {
+	case none && r.blocked == "":
+		r.block(ctx, protocol.CodeFleetBusy, fmt.Sprintf("others have so many moves in flight in the fleet that none of its own begins; its limit is %d", r.limits.MaxInFlight))
+	case !none && r.blocked == protocol.CodeFleetBusy:
+		r.block(ctx, "", "")
+	}
+}
+
 // expose sets up the query and the updates.
 func (r *rebalance) expose(ctx workflow.Context) error {
+	r.hearWaiting(ctx)
 	update := func(name, what string, check func(protocol.Decide) error, do func(workflow.Context, protocol.Decide)) error {
 		return workflow.SetUpdateHandlerWithOptions(ctx, name, func(ctx workflow.Context, d protocol.Decide) (protocol.RebalanceStatus, error) {
 			do(ctx, d)
@@ -134,7 +167,7 @@ func (r *rebalance) againstApproval(d protocol.Decide) error {
 }
 
 func (r *rebalance) againstPause(d protocol.Decide) error {
-	if d.Reason == "" {
+	if strings.TrimSpace(d.Reason) == "" {
 		return errors.New(`say why: {"reason":"..."}`)
 	}
 	return nil
@@ -154,7 +187,7 @@ func (r *rebalance) againstResume(protocol.Decide) error {
 }
 
 func againstSkip(d protocol.Decide) error {
-	if d.Topic == "" || d.Partition == nil || d.Reason == "" {
+	if d.Topic == "" || d.Partition == nil || strings.TrimSpace(d.Reason) == "" {
 		return errors.New(`name the partition and say why: {"topic":"orders","partition":3,"reason":"..."}`)
 	}
 	return nil
@@ -212,16 +245,24 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 // limitPlan tells the metastore how many moves the fleet may have in flight for another of the plan to begin, and whether the
 // plan is held or over, when that is not what it was told last. A move that waits for a place learns of it there.
 func (r *rebalance) limitPlan(ctx workflow.Context) {
-	if r.plan == nil || r.limiting || workflow.GetVersion(ctx, "limit-what-is-in-flight-in-the-fleet", workflow.DefaultVersion, 1) < 1 {
+	if r.plan == nil || r.limiting || !r.limitsFleet {
 		return
 	}
 	r.limiting = true // whatever changes meanwhile is looked at again
 	workflow.Go(r.watching, func(ctx workflow.Context) {
 		defer func() { r.limiting = false }()
 		for r.plan != nil {
-			now := protocol.LimitPlanArgs{Plan: r.plan.ID, MaxInFlight: min(r.limits.MaxInFlight, protocol.MostInFlight), Held: r.pause() != nil, Over: r.late()}
-			if now == r.limited || r.run(ctx, protocol.ActivityLimitPlan, "how many moves may be in flight in the fleet", now, nil) != nil {
-				return // known, or the rebalance ends
+			now := protocol.LimitPlanArgs{Plan: r.plan.ID, MaxInFlight: min(r.limits.MaxInFlight, protocol.MostInFlight), Over: r.late()}
+			if p := r.pause(); p != nil {
+				now.Held = p.Blocks()
+			}
+			if now == r.limited {
+				return
+			}
+			told := now
+			told.At = workflow.Now(ctx)
+			if r.run(ctx, protocol.ActivityLimitPlan, "how many moves may be in flight in the fleet", told, nil) != nil {
+				return // the rebalance ends
 			}
 			r.limited = now
 		}
@@ -282,6 +323,7 @@ func (r *rebalance) hold(ctx workflow.Context) {
 		}
 	} else if holds(r.blocked) {
 		r.block(ctx, "", "")
+		r.lookAtWaiting(ctx)
 	}
 	r.limitPlan(ctx)
 	r.adjust(ctx, func() protocol.Adjust {
@@ -404,7 +446,11 @@ func (r *rebalance) status() protocol.RebalanceStatus {
 		s.Plan = &r.last
 	}
 	for _, f := range r.flights {
-		s.InFlight = append(s.InFlight, wayOf(f.action))
+		way := wayOf(f.action)
+		if f.waits {
+			way += ", waiting for a place in the fleet"
+		}
+		s.InFlight = append(s.InFlight, way)
 	}
 	return s
 }

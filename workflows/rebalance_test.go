@@ -39,19 +39,20 @@ type rebalancing struct {
 	// planLasts is how long each plan takes to be made.
 	planLasts time.Duration
 
-	made     []protocol.PlanArgs
-	moved    []protocol.MoveInput
-	started  []protocol.MoveInput
-	swaps    []protocol.SwapInput
-	swapIDs  []string
-	adjusted []protocol.Adjust
-	most     int // moves at once
-	running  int
-	recorded []protocol.ActionEnd
-	records  []protocol.RecordArgs
-	watches  []protocol.PauseWatchArgs
-	approved []protocol.ApprovalArgs
-	limited  []protocol.LimitPlanArgs
+	made      []protocol.PlanArgs
+	moved     []protocol.MoveInput
+	started   []protocol.MoveInput
+	swaps     []protocol.SwapInput
+	swapIDs   []string
+	adjusted  []protocol.Adjust
+	most      int // moves at once
+	running   int
+	recorded  []protocol.ActionEnd
+	records   []protocol.RecordArgs
+	watches   []protocol.PauseWatchArgs
+	approved  []protocol.ApprovalArgs
+	limited   []protocol.LimitPlanArgs
+	limitedAt []time.Time
 
 	lags      [][]protocol.PartitionLags // as they are told one after the other; the last for ever
 	lagsAsked []protocol.LagArgs
@@ -75,7 +76,7 @@ func newRebalancing(t *testing.T, plans ...[]protocol.PlannedAction) *rebalancin
 		return nil
 	})
 	register(protocol.ActivityLimitPlan, func(_ context.Context, a protocol.LimitPlanArgs) error {
-		r.limited = append(r.limited, a)
+		r.limitedAs(a)
 		return nil
 	})
 	register(protocol.ActivityApprovePlan, func(_ context.Context, a protocol.ApprovalArgs) error {
@@ -118,6 +119,16 @@ func (r *rebalancing) decommission(ctx workflow.Context) error {
 	})
 	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: "shed"})
 	return workflow.ExecuteChildWorkflow(child, protocol.WorkflowRebalance, protocol.RebalanceInput{Drain: true, DrainBroker: "b1"}).Get(ctx, nil)
+}
+
+// limitedAs keeps what the metastore is told, never as of before what it was told already.
+func (r *rebalancing) limitedAs(a protocol.LimitPlanArgs) {
+	if n := len(r.limitedAt); n > 0 && a.At.Before(r.limitedAt[n-1]) {
+		r.t.Errorf("a limit of %v is told after one of %v", a.At, r.limitedAt[n-1])
+	}
+	r.limitedAt = append(r.limitedAt, a.At)
+	a.At = time.Time{}
+	r.limited = append(r.limited, a)
 }
 
 // plan stands for Plan.
@@ -371,6 +382,16 @@ func TestRebalancePlansAnewWhatIsAlreadyMoving(t *testing.T) {
 }
 
 // Limits of 0 start nothing: whoever looks is told so, until they are raised.
+// What is moved by another for long is left to it, and is no failure.
+func TestRebalanceLeavesWhatIsAlreadyMovingForLong(t *testing.T) {
+	r := newRebalancing(t, moves(1), moves(1), moves(1), moves(1))
+	r.ends = func(protocol.MoveInput) error { return &temporal.ChildWorkflowExecutionAlreadyStartedError{} }
+	result := r.mustRun(protocol.RebalanceInput{})
+	if len(r.started) != mostAgain || result.Counts != (protocol.RebalanceCounts{Skipped: 1}) || len(result.Troubles) != 1 || result.Troubles[0].Code != "already_moving" {
+		t.Errorf("%d were started, the report is %+v", len(r.started), result)
+	}
+}
+
 func TestRebalanceSaysThatItsLimitsStartNothing(t *testing.T) {
 	zero, two := 0, 2
 	for name, none := range map[string]protocol.Limits{"maxInFlight": {MaxInFlight: &zero}, "transfersPerBroker": {TransfersPerBroker: &zero}} {
@@ -401,7 +422,7 @@ func TestRebalanceSaysThatItsLimitsStartNothing(t *testing.T) {
 func TestRebalancePausesAndResumes(t *testing.T) {
 	r := newRebalancing(t, moves(20))
 	r.lasts = 10 * time.Minute
-	silent := r.update(time.Minute, protocol.UpdatePause, protocol.Decide{By: "ops"})
+	silent := r.update(time.Minute, protocol.UpdatePause, protocol.Decide{By: "ops", Reason: " "})
 	paused := r.update(2*time.Minute, protocol.UpdatePause, protocol.Decide{By: "ops", Reason: "peak"})
 	r.env.RegisterDelayedCallback(func() {
 		s := r.status()
@@ -481,9 +502,47 @@ func TestRebalanceTellsWhatTheFleetMayHaveInFlight(t *testing.T) {
 	if _, err := r.run(protocol.RebalanceInput{}); !temporal.IsCanceledError(err) {
 		t.Fatal(err)
 	}
-	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 1}, {Plan: "plan0", MaxInFlight: 1, Held: true}, {Plan: "plan0", MaxInFlight: 1}}
+	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8}, {Plan: "plan0", MaxInFlight: 1}, {Plan: "plan0", MaxInFlight: 1, Held: protocol.CodePaused}, {Plan: "plan0", MaxInFlight: 1}}
 	if !slices.Equal(r.limited, want) {
 		t.Errorf("the metastore was told %+v, want %+v", r.limited, want)
+	}
+}
+
+// A rebalance of which nothing begins, because others have as much in flight as it allows, says so.
+func TestRebalanceSaysThatItsMovesWaitForAPlace(t *testing.T) {
+	r := newRebalancing(t, moves(2))
+	r.lasts = time.Hour
+	for n, step := range []struct {
+		partition int32
+		waits     bool
+		blocked   string
+		waiting   int
+	}{
+		{0, true, "", 1},
+		{1, true, protocol.CodeFleetBusy, 2},
+		{0, false, "", 1},
+		{0, true, protocol.CodeFleetBusy, 2},
+		{1, false, "", 1},
+	} {
+		at := time.Duration(n+1) * time.Minute
+		r.env.RegisterDelayedCallback(func() {
+			r.env.SignalWorkflow(protocol.SignalWaits, protocol.Waiting{Workflow: protocol.PartitionWorkflowID("orders", step.partition), Waits: step.waits})
+		}, at)
+		r.env.RegisterDelayedCallback(func() {
+			s := r.status()
+			waiting := 0
+			for _, line := range s.InFlight {
+				if strings.Contains(line, "waiting for a place") {
+					waiting++
+				}
+			}
+			if s.Blocked != step.blocked || waiting != step.waiting || len(s.InFlight) != 2 {
+				t.Errorf("step %d: it is blocked by %q, in flight are %q", n, s.Blocked, s.InFlight)
+			}
+		}, at+time.Second)
+	}
+	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 2 {
+		t.Errorf("the report is %+v", result)
 	}
 }
 
@@ -491,17 +550,19 @@ func TestRebalanceTellsWhatTheFleetMayHaveInFlight(t *testing.T) {
 func TestRebalanceTellsTheNewestOfWhatChangesMeanwhile(t *testing.T) {
 	r := newRebalancing(t, moves(20))
 	r.lasts = time.Hour
-	r.env.OnActivity(protocol.ActivityLimitPlan, mock.Anything, mock.Anything).After(time.Minute).Return(func(_ context.Context, a protocol.LimitPlanArgs) error {
-		r.limited = append(r.limited, a)
+	r.env.OnActivity(protocol.ActivityLimitPlan, mock.Anything, mock.Anything).After(5 * time.Minute).Return(func(_ context.Context, a protocol.LimitPlanArgs) error {
+		r.limitedAs(a)
 		return nil
 	})
+	one := 1
+	r.update(5*time.Second, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &one})
 	r.update(10*time.Second, protocol.UpdatePause, protocol.Decide{Reason: "peak"})
 	r.update(20*time.Second, protocol.UpdateResume, protocol.Decide{Reason: "over"})
-	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 10*time.Minute)
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 30*time.Minute)
 	if _, err := r.run(protocol.RebalanceInput{}); !temporal.IsCanceledError(err) {
 		t.Fatal(err)
 	}
-	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8, Held: true}, {Plan: "plan0", MaxInFlight: 8}}
+	want := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8}, {Plan: "plan0", MaxInFlight: 1}}
 	if !slices.Equal(r.limited, want) {
 		t.Errorf("the metastore was told %+v, want %+v", r.limited, want)
 	}
@@ -638,7 +699,7 @@ func TestRebalanceWhoseDeadlinePassesLetsNothingBeginThatWaits(t *testing.T) {
 	r := newRebalancing(t, moves(2))
 	r.lasts = 2 * time.Hour
 	r.ends = func(in protocol.MoveInput) error {
-		if len(r.limited) != 1 || !r.limited[0].Over {
+		if len(r.limited) != 2 || !r.limited[1].Over {
 			t.Errorf("an hour after the deadline the metastore was told %+v", r.limited)
 		}
 		if *in.Partition == 1 {
@@ -805,8 +866,8 @@ func continuesAsNew(t *testing.T, wave int, canary *protocol.Canary) {
 		if len(r.started) > mostChildrenARun {
 			t.Fatalf("a run started %d moves", len(r.started))
 		}
-		if again := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8}}; run > 0 && !slices.Equal(r.limited, again) {
-			t.Errorf("run %d has told the metastore %+v; what the run before it has told last may not have arrived", run, r.limited)
+		if again := []protocol.LimitPlanArgs{{Plan: "plan0", MaxInFlight: 8}}; !slices.Equal(r.limited, again) {
+			t.Errorf("run %d has told the metastore %+v; what was told before it may not have arrived", run, r.limited)
 		}
 		for _, m := range r.started {
 			all = append(all, fmt.Sprint(*m.Partition))

@@ -18,6 +18,7 @@ type stage struct {
 	abandoned   *protocol.Decision // a person's, to give it all up
 	revocable   bool               // the present commit can still be given up
 	tooLong     int                // how often the present claim's cutover would have frozen for too long
+	waits       bool               // for a place in the fleet, as its rebalance was told
 	held        *protocol.Pause    // nothing is copied and no cutover begins while it is set
 	telling     workflow.Mutex     // one pace is told at a time, in the order in which they came
 	stopTelling workflow.CancelFunc
@@ -67,9 +68,21 @@ func (s *stage) expose(ctx workflow.Context, tune func(workflow.Context, protoco
 				return
 			}
 			progress(ctx, p)
+			s.tellRebalance(ctx, p.Blocked == protocol.CodeFleetBusy)
 		}
 	})
 	return nil
+}
+
+// tellRebalance lets the rebalance that started it show whether it waits for a place in the fleet. It is gone: there is nobody to
+// show it.
+func (s *stage) tellRebalance(ctx workflow.Context, waits bool) {
+	parent := workflow.GetInfo(ctx).ParentWorkflowExecution
+	if parent == nil || s.waits == waits {
+		return
+	}
+	s.waits = waits
+	workflow.SignalExternalWorkflow(ctx, parent.ID, "", protocol.SignalWaits, protocol.Waiting{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID, Waits: waits})
 }
 
 // tunable refuses a change that would change nothing any more.

@@ -115,7 +115,7 @@ func limitsText(l protocol.PlanLimits) string {
 		}
 		return r.String() + "/s"
 	}
-	return fmt.Sprintf("%d moves at once, %d copies a broker gives and takes, %s of a move, %s of a broker", l.MaxInFlight, l.TransfersPerBroker, rate(l.MoveRate), rate(l.BrokerRate))
+	return fmt.Sprintf("%d moves in flight in the fleet, %d copies a broker gives and takes, %s of a move, %s of a broker", l.MaxInFlight, l.TransfersPerBroker, rate(l.MoveRate), rate(l.BrokerRate))
 }
 
 // leftText says which brokers stay above their bands although a plan was made.

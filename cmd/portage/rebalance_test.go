@@ -152,7 +152,7 @@ func TestTheStatusSaysWhatWaitsAndUntilWhen(t *testing.T) {
 	s := protocol.RebalanceStatus{ID: "r", Phase: protocol.PhaseMoving, Since: at, Waiting: 3, Next: 10, Plan: &protocol.PlanSummary{Actions: 15, Left: []string{"b1 stays above its band of DISK: it cools"}, LeftCount: 2},
 		Limits: protocol.PlanLimits{MaxInFlight: 8, TransfersPerBroker: 2, MoveRate: 1 << 20}, Paused: &protocol.Pause{Paused: true, By: "ops"}, ETA: &at, Deadline: &at, Late: "it takes longer"}
 	text := rebalanceText(s)
-	for _, words := range []string{"paused by ops (moving)", "8 waiting", "8 moves at once, 2 copies a broker gives and takes, 1.0 MiB/s of a move, no limit of a broker", "done at about 2026-11-30T04:00:00Z", "deadline: 2026-11-30T04:00:00Z",
+	for _, words := range []string{"paused by ops (moving)", "8 waiting", "8 moves in flight in the fleet, 2 copies a broker gives and takes, 1.0 MiB/s of a move, no limit of a broker", "done at about 2026-11-30T04:00:00Z", "deadline: 2026-11-30T04:00:00Z",
 		"late: it takes longer", "b1 stays above its band", "and 1 more"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("it does not say %q:\n%s", words, text)

@@ -47,6 +47,12 @@ func TestMovesOfARebalanceWaitForAPlaceInTheFleet(t *testing.T) {
 		}
 	}
 	w.await("the first move of the rebalance says that it waits for a place", waitsFor(metastore.CodeFleetBusy))
+	w.await("so does the rebalance", func() string {
+		if s, err := w.rebalanceStatus(); err != nil || s.Blocked != protocol.CodeFleetBusy {
+			return fmt.Sprintf("it waits for %q: %s (%v)", s.Blocked, s.BlockedReason, err)
+		}
+		return ""
+	})
 	if moves := w.inProgress(); len(moves) != 1 || moves[0].Topic != w.topic {
 		t.Errorf("in flight are %+v", moves)
 	}

@@ -107,7 +107,7 @@ func TestARebalanceFromTheCommandLine(t *testing.T) {
 	expect("it goes on", 0, "goes on", with("rebalance", "resume")...)
 	expect("a partition that is none", 1, "("+metastore.CodeUnknownPartition+")", with("rebalance", "skip", "nope/7", "--dsn", w.DSN())...)
 	expect("the approval", 0, "rebalancing under", with("rebalance", "--approve", hash)...)
-	expect("the limits in force", 0, "limits: 0 moves at once", "rebalance", "status")
+	expect("the limits in force", 0, "limits: 0 moves in flight", "rebalance", "status")
 	expect("a second", 1, "("+operate.CodeAlreadyRunning+")", with("rebalance", "--undo", "nope", "--wait")...)
 	expect("it is cancelled", 0, "has ended", with("rebalance", "cancel")...)
 

@@ -19,6 +19,7 @@ const (
 	CodeDeadline               = "deadline_passed"
 	CodeCanaryFailed           = "canary_failed"
 	CodeLimitsStartNone        = "limits_start_none"
+	CodeFleetBusy              = "fleet_busy"
 	CodeRebalanceRunning       = "rebalance_running"
 )
 
@@ -73,7 +74,7 @@ var Codes = map[string]Explanation{
 	"unknown_plan":           {"The plan is not kept, or not any more.", "Plan anew with `portage rebalance --dry-run`."},
 	"paused":                 {"Rebalances are paused: nothing is copied and no move begins, what was copied is kept.", "The reason says what is paused: the fleet, `portage cluster resume --reason ...`; this rebalance by itself, `portage rebalance resume --reason ...` or its update resume."},
 	"outside_window":         {"The rebalance is outside its window: nothing is copied and no move begins, what was copied is kept.", "Nothing: it goes on when its window opens; to move now, cancel the rebalance and start one without a window."},
-	"fleet_busy":             {"As many moves are in flight in the fleet as the rebalance allows, its own and those of others, so this one has not begun.", "Wait for one to end; `portage cluster moves` lists them. To have more at once: `portage rebalance tune --max-in-flight 16`."},
+	"fleet_busy":             {"As many moves are in flight in the fleet as the rebalance allows, its own and those of others, so this one has not begun.", "Wait for one to end; `portage cluster moves` lists them. A rebalance may have more at once: `portage rebalance tune --max-in-flight 16`; a decommission takes its limit when it starts."},
 	"limits_start_none":      {"The limits of the rebalance let no move begin, and none is in flight.", "Raise maxInFlight and transfersPerBroker to 1 or more: `portage rebalance tune --max-in-flight 8 --transfers-per-broker 2`."},
 	"rebalance_running":      {"A rebalance moves partitions already; the next pass of the autobalance follows it.", "Wait for its end, or look at it with `portage rebalance status`."},
 	"needs_approval":         {"The rebalance moves nothing before its plan is approved.", "Look at the plan and approve it with `portage rebalance --approve HASH --reason TEXT`, or with the update approve."},

@@ -60,6 +60,7 @@ const (
 	UpdateTune     = "tune"
 	SignalAdjust   = "adjust"
 	SignalBlocked  = "blocked" // to a decommission, from the rebalance that empties its broker
+	SignalWaits    = "waits"   // to a rebalance, from a move that waits for a place in the fleet, or has found one
 
 	// The updates of a rebalance.
 	UpdateApprove = "approve"

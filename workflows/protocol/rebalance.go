@@ -44,7 +44,7 @@ type RebalanceInput struct {
 
 // Limits bound a rebalance while it runs; what is absent stays as it is.
 type Limits struct {
-	MaxInFlight        *int      `json:"maxInFlight,omitempty"`        // moves at once in the fleet; 0 starts none
+	MaxInFlight        *int      `json:"maxInFlight,omitempty"`        // moves in flight in the fleet below which another begins; 0: none
 	TransfersPerBroker *int      `json:"transfersPerBroker,omitempty"` // copies a broker gives, and takes, at once
 	MoveRate           *ByteSize `json:"moveRate,omitempty"`           // bytes a second of one move; 0: no limit
 	BrokerRate         *ByteSize `json:"brokerRate,omitempty"`         // bytes a second of all copies of a broker in one direction; 0: no limit
@@ -255,9 +255,10 @@ type PlanArgs struct {
 	Hash      string          `json:"hash,omitempty"` // of the plan to take instead
 	Undo      string          `json:"undo,omitempty"`
 	Drain     bool            `json:"drain,omitempty"`
-	Of        string          `json:"of,omitempty"`    // with Drain, the one broker to empty
-	Limits    Limits          `json:"limits,omitzero"` // what differs from those of the settings, for the estimate
-	Swaps     bool            `json:"swaps,omitempty"` // who asks carries out swaps, so they may be planned where the settings allow them
+	Of        string          `json:"of,omitempty"`      // with Drain, the one broker to empty
+	Limits    Limits          `json:"limits,omitzero"`   // what differs from those of the settings, for the estimate
+	Limited   bool            `json:"limited,omitempty"` // who asks changes the limit of moves in flight where claims look at it
+	Swaps     bool            `json:"swaps,omitempty"`   // who asks carries out swaps, so they may be planned where the settings allow them
 	CountOnly bool            `json:"countOnly,omitempty"`
 	Settings  json.RawMessage `json:"settings,omitempty"`
 	By        string          `json:"by,omitempty"`
@@ -348,12 +349,20 @@ type PlannedAction struct {
 	Reason string        `json:"reason"`
 }
 
+// Waiting is the signal by which a move tells the rebalance that started it that it waits for a place in the fleet, or that it
+// has found one.
+type Waiting struct {
+	Workflow string `json:"workflow"`
+	Waits    bool   `json:"waits"`
+}
+
 // LimitPlanArgs is the input of the LimitPlan activity: what claims of a plan's moves look at.
 type LimitPlanArgs struct {
-	Plan        string `json:"plan"`
-	MaxInFlight int    `json:"maxInFlight"`    // moves in the fleet below which another of the plan begins
-	Held        bool   `json:"held,omitempty"` // none begins, and those that have copy nothing
-	Over        bool   `json:"over,omitempty"` // its deadline has passed: none begins any more
+	Plan        string    `json:"plan"`
+	MaxInFlight int       `json:"maxInFlight"`    // moves in the fleet below which another of the plan begins
+	Held        string    `json:"held,omitempty"` // the code of what holds it: none begins, and those that have take nobody's place
+	Over        bool      `json:"over,omitempty"` // its deadline has passed: none begins any more
+	At          time.Time `json:"at"`             // when that was decided
 }
 
 // RecordArgs is the input of the RecordActions activity.
