@@ -132,8 +132,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	kafka := wire.NewServer(a.native, wire.Options{Logger: a.logger})
-	var orders orders
-	control := &http.Server{Handler: orders.take(a.handler()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug)}
+	var inHand requests
+	control := &http.Server{Handler: inHand.take(a.handler()), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.logger.Handler(), slog.LevelDebug)}
 	var group errgroup.Group
 	failed := make(chan error, 1)
 	fail := func(err error) {
@@ -189,37 +189,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	_ = control.Shutdown(drain)
 	_ = control.Close()
 	stop()
-	orders.end()
+	inHand.end()
 	a.work.Wait()
 	_ = group.Wait()
 	a.native.Wait()
 	return cause
-}
-
-// orders are the requests to the control API that are being carried out. A server that is closed does not wait for those that
-// outlast the drain, and nothing may begin or write once the data folder is another process's.
-type orders struct {
-	mu   sync.RWMutex // read-held by each
-	over bool
-}
-
-func (o *orders) take(handler http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.mu.RLock()
-		defer o.mu.RUnlock()
-		if o.over {
-			http.Error(w, "the agent is stopping", http.StatusServiceUnavailable)
-			return
-		}
-		handler.ServeHTTP(w, r)
-	})
-}
-
-// end waits for those under way and lets no more begin.
-func (o *orders) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.over = true
 }
 
 // register tells the metastore of this process, waiting for it as long as it takes.

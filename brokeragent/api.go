@@ -11,6 +11,7 @@ import (
 	"net/http/pprof"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,6 +39,32 @@ func (a *Agent) handler() http.Handler {
 	mux.Handle("GET /debug/pprof/profile", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Profile(w, r); return nil }))
 	mux.Handle("GET /debug/pprof/", a.authenticated(func(w http.ResponseWriter, r *http.Request) error { pprof.Index(w, r); return nil }))
 	return mux
+}
+
+// requests are those to the control API that are being carried out. A server that is closed does not wait for those that
+// outlast the drain, and nothing may begin or write once the data folder is another process's.
+type requests struct {
+	mu   sync.RWMutex // read-held by each
+	over bool
+}
+
+func (q *requests) take(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.mu.RLock()
+		defer q.mu.RUnlock()
+		if q.over {
+			http.Error(w, "the agent is stopping", http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// end waits for those under way and lets no more begin.
+func (q *requests) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over = true
 }
 
 // routes is the whole of /v1; the OpenAPI file lists the same.
