@@ -198,7 +198,7 @@ func decommissionLine(d protocol.DecommissionStatus, shed *protocol.RebalanceSta
 		if len(shed.InFlight) > 0 {
 			more += "; in flight: " + some(shed.InFlight)
 		}
-		if shed.Blocked != "" {
+		if shed.Blocked != "" && shed.Blocked != d.Blocked { // else it is said already
 			more += fmt.Sprintf("; blocked: %s (%s)", shed.BlockedReason, shed.Blocked)
 		}
 		if n := len(shed.Troubles); n > 0 {
