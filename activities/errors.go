@@ -36,7 +36,7 @@ func blocked(err error, silent string) (code string, final error) {
 	if r, ok := metastore.RefusedWith(err, metastore.CodeMetastoreRestored, metastore.CodeMetastoreOlder); ok {
 		return r.Code, nil // R1: nobody writes on the row before it is reconciled; then the move goes on or ends
 	}
-	if r, ok := metastore.RefusedWith(err, metastore.CodeFleetBusy, metastore.CodePlanPaused, metastore.CodePlanOutside); ok {
+	if r, ok := metastore.RefusedWith(err, metastore.CodeFleetBusy, metastore.CodePlanPaused, metastore.CodePlanOutside, metastore.CodePlanNone); ok {
 		return r.Code, nil // it begins when a move in flight has ended, or its rebalance goes on
 	}
 	if r, ok := metastore.RefusedWith(err); ok {

@@ -29,6 +29,7 @@ func TestBlocked(t *testing.T) {
 		{&metastore.Refused{Code: metastore.CodeFleetBusy, Reason: "later"}, metastore.CodeFleetBusy, ""},
 		{&metastore.Refused{Code: metastore.CodePlanPaused, Reason: "later"}, metastore.CodePlanPaused, ""},
 		{&metastore.Refused{Code: metastore.CodePlanOutside, Reason: "later"}, metastore.CodePlanOutside, ""},
+		{&metastore.Refused{Code: metastore.CodePlanNone, Reason: "later"}, metastore.CodePlanNone, ""},
 		{&metastore.Refused{Code: metastore.CodePlanOver, Reason: "no"}, metastore.CodePlanOver, protocol.ErrRefused},
 		{control.Errorf(control.CodeBusy, "later"), control.CodeBusy, ""},
 		{control.Errorf(control.CodeNotOpen, "later"), control.CodeNotOpen, ""},

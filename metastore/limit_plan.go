@@ -84,7 +84,7 @@ func findPlaces(ctx context.Context, q querier, plan string, moves int) error {
 	case l.Most == nil, l.Running+moves <= *l.Most, l.Running == 0 && *l.Most > 0:
 		return nil
 	case *l.Most == 0:
-		return &Refused{Code: CodeFleetBusy, Reason: "the limit of the rebalance is 0 moves in flight, so none begins"}
+		return &Refused{Code: CodePlanNone, Reason: "the limit of the rebalance is 0 moves in flight, so none begins"}
 	}
 	return &Refused{Code: CodeFleetBusy, Reason: fmt.Sprintf("%d moves are in flight in the fleet, and the limit of the rebalance is %d", l.Running, *l.Most)}
 }

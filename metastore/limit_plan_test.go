@@ -116,7 +116,7 @@ func TestMovesOfAHeldPlanTakeNoPlace(t *testing.T) {
 func TestNoMoveBeginsUnderALimitOfNone(t *testing.T) {
 	p := newPlaces(t, 2)
 	p.plan("a", 0)
-	p.waits("a", 0)
+	p.refused(metastore.CodePlanNone, func() error { _, _, err := p.ClaimMove(t.Context(), p.request("a", 0)); return err })
 	p.begins("gone", 0) // plans that older binaries made, or that are gone, have no limit
 }
 

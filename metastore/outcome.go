@@ -39,10 +39,11 @@ const (
 	CodeQuarantined      = "quarantined_copies"
 	CodeRowDrifted       = "row_drifted"
 	// CodeFleetBusy: the move of a plan waits for a place in the fleet. CodePlanPaused, CodePlanOutside: for its rebalance to go on.
-	// CodePlanOver: it does not begin any more.
+	// CodePlanNone: for a limit above 0. CodePlanOver: it does not begin any more.
 	CodeFleetBusy   = "fleet_busy"
 	CodePlanPaused  = "paused"
 	CodePlanOutside = "outside_window"
+	CodePlanNone    = "limits_start_none"
 	CodePlanOver    = "deadline_passed"
 	CodeUnknownPlan = "unknown_plan"
 	// CodeMetastoreRestored: the row was written on another Postgres timeline or server; reconcile first (R1).

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// shedPause is waited before a broker that could not give everything away is looked at again.
-	shedPause = 10 * time.Second
+	// shedPause is waited before a broker that could not give everything away is looked at again. It doubles up to shedPauseMax while
+	// there are moves to make and none is made: each such look keeps a plan.
+	shedPause    = 10 * time.Second
+	shedPauseMax = time.Minute
 	// shedRounds bounds one run's history: a round is some 20 events.
 	shedRounds = 200
 )
@@ -68,8 +70,10 @@ func (d *decommission) do(ctx workflow.Context) (*protocol.DecommissionResult, e
 			return done, err
 		}
 	}
+	pause := shedPause
 	for range shedRounds {
 		d.status.Rounds++
+		moved := d.status.Counts.Moved
 		removed, err := d.shedAndRemove(ctx)
 		if err != nil {
 			return nil, err
@@ -77,9 +81,13 @@ func (d *decommission) do(ctx workflow.Context) (*protocol.DecommissionResult, e
 		if removed {
 			return d.safe(ctx), nil
 		}
-		if err := workflow.Sleep(ctx, shedPause); err != nil {
+		if d.status.Counts.Moved > moved || d.status.Check.Moves == 0 {
+			pause = shedPause
+		}
+		if err := workflow.Sleep(ctx, pause); err != nil {
 			return nil, err
 		}
+		pause = min(2*pause, shedPauseMax)
 	}
 	in := d.in
 	in.Carried = &protocol.DecommissionCarried{Rounds: d.status.Rounds, Counts: d.status.Counts}

@@ -38,7 +38,8 @@ type world struct {
 	commit protocol.CommitArgs
 	before map[string]func(call int) error // what an activity does first; an error ends it
 	done   map[string]int
-	shown  []string // phases and blocks, as the search attributes show them
+	shown  []string           // phases and blocks, as the search attributes show them
+	waits  []protocol.Waiting // what the rebalance of a move is told
 }
 
 var evidence = protocol.Evidence{Version: 7, FrozenEnd: 100, InstalledEnd: 100, InstalledVersion: 7, Storage: uuid.New(), TailBytes: 11}
@@ -78,6 +79,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.env.RegisterWorkflowWithOptions(Move, workflow.RegisterOptions{Name: protocol.WorkflowMove})
 	w.env.RegisterWorkflowWithOptions(Swap, workflow.RegisterOptions{Name: protocol.WorkflowSwap})
+	w.env.RegisterWorkflowWithOptions(w.rebalance, workflow.RegisterOptions{Name: protocol.WorkflowRebalance})
 	w.env.OnUpsertTypedSearchAttributes(mock.Anything).Run(func(args mock.Arguments) {
 		attributes := args.Get(0).(temporal.SearchAttributes)
 		w.mu.Lock()
@@ -510,5 +512,42 @@ func TestAMoveWithALongHistoryGoesOnInANewRun(t *testing.T) {
 				t.Errorf("the result is %+v (%v), claimed were %+v", result, err, w.claims)
 			}
 		})
+	}
+}
+
+// rebalance stands for a Rebalance that has started one move.
+func (w *world) rebalance(ctx workflow.Context, move string) error {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var said protocol.Waiting
+			workflow.GetSignalChannel(ctx, protocol.SignalWaits).Receive(ctx, &said)
+			w.waits = append(w.waits, said)
+		}
+	})
+	partition := int32(3)
+	child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: move})
+	return workflow.ExecuteChildWorkflow(child, protocol.WorkflowMove, protocol.MoveInput{Topic: "orders", Partition: &partition, To: "b2"}).Get(ctx, nil)
+}
+
+// A move that waits for a place in the fleet tells the rebalance that started it, and that it has begun also when the step that had
+// waited could not say so any more.
+func TestAMoveTellsItsRebalanceThatItWaitsForAPlace(t *testing.T) {
+	for _, code := range []string{protocol.CodeFleetBusy, protocol.CodeLimitsStartNone, protocol.CodePaused} {
+		w := newWorld(t)
+		const id = "partition:orders:3"
+		w.before[protocol.ActivityClaim] = func(int) error {
+			return w.env.SignalWorkflowByID(id, protocol.SignalProgress, protocol.Progress{Blocked: code, BlockedReason: "one is in flight"})
+		}
+		w.env.ExecuteWorkflow(protocol.WorkflowRebalance, id)
+		if err := w.env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		want := []protocol.Waiting{{Workflow: id, Waits: true}, {Workflow: id}}
+		if code == protocol.CodePaused {
+			want = nil // it waits, but for no place
+		}
+		if !slices.Equal(w.waits, want) {
+			t.Errorf("%s: it told %+v, want %+v", code, w.waits, want)
+		}
 	}
 }

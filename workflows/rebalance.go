@@ -21,7 +21,7 @@ const (
 	// replanPause is waited before the fleet is looked at again after a wave in which nothing moved, or while recoveries hold
 	// everything.
 	replanPause = 5 * time.Second
-	// mostAgain is how often an action is planned again that was in another's way, before it counts as failed.
+	// mostAgain is how often an action is planned again that was in another's way, before it counts as failed, or is left to the other.
 	mostAgain = 3
 )
 

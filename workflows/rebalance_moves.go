@@ -71,18 +71,6 @@ func (r *rebalance) startWhatMay(ctx workflow.Context, most int) {
 	}
 }
 
-// tellOfLimits says so while the limits let nothing begin and nothing is in flight: it waits for a person then. In a pause that
-// is what is shown.
-func (r *rebalance) tellOfLimits(ctx workflow.Context) {
-	none := len(r.flights) == 0 && (r.limits.MaxInFlight < 1 || r.limits.TransfersPerBroker < 1)
-	switch {
-	case none && (r.blocked == protocol.CodeLimitsStartNone || r.blocked == "" && workflow.GetVersion(ctx, "say-that-the-limits-start-none", workflow.DefaultVersion, 1) >= 1):
-		r.block(ctx, protocol.CodeLimitsStartNone, fmt.Sprintf("maxInFlight is %d and transfersPerBroker %d", r.limits.MaxInFlight, r.limits.TransfersPerBroker))
-	case !none && r.blocked == protocol.CodeLimitsStartNone:
-		r.block(ctx, "", "")
-	}
-}
-
 // startAction starts one child under the id that everyone uses for these partitions, so that Temporal refuses a second.
 func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) {
 	f := &flight{action: a}
@@ -93,6 +81,7 @@ func (r *rebalance) startAction(ctx workflow.Context, a protocol.PlannedAction) 
 	}
 	ended := landed(f.ctx, f)
 	r.flights = append(r.flights, f)
+	r.lookAtWaiting(ctx) // this one does not, as far as is known
 	r.done[a.Seq] = true
 	r.startedInWave++
 	r.children++
@@ -168,7 +157,7 @@ func (r *rebalance) landed(ctx workflow.Context, f *flight, sides []protocol.Mov
 		}
 		r.end(a, protocol.ActionMoved, "", "")
 	case errors.As(err, &started):
-		r.again(a, "already_moving", "another move of the partition is in progress")
+		r.again(ctx, a, "already_moving", fmt.Sprintf("workflow %s moves the partition, or waits to", f.id))
 	case temporal.IsCanceledError(err) && f.skip != nil:
 		r.leaveOut(ctx, a, fmt.Sprintf("skipped by %s: %s", f.skip.By, f.skip.Reason))
 	case temporal.IsCanceledError(err) && f.ctx.Err() == nil && workflow.GetVersion(ctx, "skip-what-another-hand-cancelled", workflow.DefaultVersion, 1) >= 1:
@@ -180,7 +169,7 @@ func (r *rebalance) landed(ctx workflow.Context, f *flight, sides []protocol.Mov
 	case temporal.IsCanceledError(err):
 		r.end(a, protocol.ActionCancelled, "", "cancelled before its commit; it stays where it was")
 	case code == "already_moving", code == "row_drifted", code == "already_owner", code == "same_owner":
-		r.again(a, code, reason)
+		r.again(ctx, a, code, reason)
 	case code == protocol.CodeDeadline:
 		r.record(a, protocol.ActionSkipped, code, reason) // not started, as what is left in the queue
 	default:
@@ -211,7 +200,7 @@ func (r *rebalance) leaveOut(ctx workflow.Context, a protocol.PlannedAction, why
 
 // again leaves an action that met another state than was planned to the next plan; what was approved is held instead, with
 // the difference.
-func (r *rebalance) again(a protocol.PlannedAction, code, reason string) {
+func (r *rebalance) again(ctx workflow.Context, a protocol.PlannedAction, code, reason string) {
 	if r.fixed() {
 		r.end(a, protocol.ActionHeld, code, reason)
 		return
@@ -221,7 +210,7 @@ func (r *rebalance) again(a protocol.PlannedAction, code, reason string) {
 		return
 	}
 	r.tried[attemptOf(a)] = reason
-	if code == "already_moving" { // nothing has failed: what moves it may wait for long
+	if code == "already_moving" && workflow.GetVersion(ctx, "leave-what-is-already-moving", workflow.DefaultVersion, 1) >= 1 { // nothing has failed: what moves it may wait for long
 		r.end(a, protocol.ActionSkipped, code, reason)
 		return
 	}

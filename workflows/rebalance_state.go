@@ -97,37 +97,6 @@ func newRebalance(ctx workflow.Context, in protocol.RebalanceInput) *rebalance {
 	return r
 }
 
-// hearWaiting follows which of its moves wait for a place in the fleet.
-func (r *rebalance) hearWaiting(ctx workflow.Context) {
-	signals := workflow.GetSignalChannel(ctx, protocol.SignalWaits)
-	workflow.Go(ctx, func(ctx workflow.Context) {
-		for {
-			var w protocol.Waiting
-			if more := signals.Receive(ctx, &w); !more || ctx.Err() != nil {
-				return
-			}
-			for _, f := range r.flights {
-				if f.id == w.Workflow {
-					f.waits = w.Waits
-				}
-			}
-			r.lookAtWaiting(ctx)
-			r.show(ctx)
-		}
-	})
-}
-
-// lookAtWaiting says so while none of its moves has begun, because others are in flight.
-func (r *rebalance) lookAtWaiting(ctx workflow.Context) {
-	none := len(r.flights) > 0 && !slices.ContainsFunc(r.flights, func(f *flight) bool { return !f.waits })
-	switch {
-	case none && r.blocked == "":
-		r.block(ctx, protocol.CodeFleetBusy, fmt.Sprintf("others have so many moves in flight in the fleet that none of its own begins; its limit is %d", r.limits.MaxInFlight))
-	case !none && r.blocked == protocol.CodeFleetBusy:
-		r.block(ctx, "", "")
-	}
-}
-
 // expose sets up the query and the updates.
 func (r *rebalance) expose(ctx workflow.Context) error {
 	r.hearWaiting(ctx)
@@ -236,37 +205,11 @@ func (r *rebalance) setLimits(ctx workflow.Context, l protocol.Limits) (protocol
 		})
 	}
 	r.limitPlan(ctx)
+	r.lookAtWaiting(ctx)
 	r.changed = true
 	r.estimate(ctx)
 	r.show(ctx)
 	return r.status(), nil
-}
-
-// limitPlan tells the metastore how many moves the fleet may have in flight for another of the plan to begin, and whether the
-// plan is held or over, when that is not what it was told last. A move that waits for a place learns of it there.
-func (r *rebalance) limitPlan(ctx workflow.Context) {
-	if r.plan == nil || r.limiting || !r.limitsFleet {
-		return
-	}
-	r.limiting = true // whatever changes meanwhile is looked at again
-	workflow.Go(r.watching, func(ctx workflow.Context) {
-		defer func() { r.limiting = false }()
-		for r.plan != nil {
-			now := protocol.LimitPlanArgs{Plan: r.plan.ID, MaxInFlight: min(r.limits.MaxInFlight, protocol.MostInFlight), Over: r.late()}
-			if p := r.pause(); p != nil {
-				now.Held = p.Blocks()
-			}
-			if now == r.limited {
-				return
-			}
-			told := now
-			told.At = workflow.Now(ctx)
-			if r.run(ctx, protocol.ActivityLimitPlan, "how many moves may be in flight in the fleet", told, nil) != nil {
-				return // the rebalance ends
-			}
-			r.limited = now
-		}
-	})
 }
 
 // merged are the limits a with those that b names.

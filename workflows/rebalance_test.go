@@ -381,7 +381,6 @@ func TestRebalancePlansAnewWhatIsAlreadyMoving(t *testing.T) {
 	}
 }
 
-// Limits of 0 start nothing: whoever looks is told so, until they are raised.
 // What is moved by another for long is left to it, and is no failure.
 func TestRebalanceLeavesWhatIsAlreadyMovingForLong(t *testing.T) {
 	r := newRebalancing(t, moves(1), moves(1), moves(1), moves(1))
@@ -392,6 +391,7 @@ func TestRebalanceLeavesWhatIsAlreadyMovingForLong(t *testing.T) {
 	}
 }
 
+// Limits of 0 start nothing: whoever looks is told so, until they are raised.
 func TestRebalanceSaysThatItsLimitsStartNothing(t *testing.T) {
 	zero, two := 0, 2
 	for name, none := range map[string]protocol.Limits{"maxInFlight": {MaxInFlight: &zero}, "transfersPerBroker": {TransfersPerBroker: &zero}} {
@@ -543,6 +543,37 @@ func TestRebalanceSaysThatItsMovesWaitForAPlace(t *testing.T) {
 	}
 	if result := r.mustRun(protocol.RebalanceInput{}); result.Counts.Moved != 2 {
 		t.Errorf("the report is %+v", result)
+	}
+}
+
+// With a limit of 0 none of those that wait begins, and a move that is started beside them has begun, as far as is known.
+func TestRebalanceSaysWhatItsWaitingMovesWaitFor(t *testing.T) {
+	r := newRebalancing(t, moves(3))
+	r.lasts = time.Hour
+	none, one, two := 0, 1, 2
+	blocked := func(at time.Duration, code, words string) {
+		r.env.RegisterDelayedCallback(func() {
+			if s := r.status(); s.Blocked != code || !strings.Contains(s.BlockedReason, words) {
+				t.Errorf("after %s it is blocked by %q: %s", at, s.Blocked, s.BlockedReason)
+			}
+		}, at)
+	}
+	r.env.RegisterDelayedCallback(func() {
+		r.env.SignalWorkflow(protocol.SignalWaits, protocol.Waiting{Workflow: protocol.PartitionWorkflowID("orders", 0), Waits: true})
+	}, time.Minute)
+	blocked(2*time.Minute, protocol.CodeFleetBusy, "its limit is 1")
+	r.update(3*time.Minute, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &none})
+	blocked(4*time.Minute, protocol.CodeLimitsStartNone, "maxInFlight is 0")
+	r.update(5*time.Minute, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &one})
+	blocked(6*time.Minute, protocol.CodeFleetBusy, "its limit is 1")
+	r.update(7*time.Minute, protocol.UpdateLimits, protocol.Limits{MaxInFlight: &two})
+	blocked(8*time.Minute, "", "")
+	r.env.RegisterDelayedCallback(r.env.CancelWorkflow, 10*time.Minute)
+	if _, err := r.run(protocol.RebalanceInput{Limits: protocol.Limits{MaxInFlight: &one}}); !temporal.IsCanceledError(err) {
+		t.Fatal(err)
+	}
+	if s := r.status(); s.Blocked != "" || len(r.started) != 2 {
+		t.Errorf("cancelled it is %+v, %d were started", s, len(r.started))
 	}
 }
 

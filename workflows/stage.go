@@ -18,7 +18,7 @@ type stage struct {
 	abandoned   *protocol.Decision // a person's, to give it all up
 	revocable   bool               // the present commit can still be given up
 	tooLong     int                // how often the present claim's cutover would have frozen for too long
-	waits       bool               // for a place in the fleet, as its rebalance was told
+	toldWaits   bool               // its rebalance was told that it waits for a place in the fleet
 	held        *protocol.Pause    // nothing is copied and no cutover begins while it is set
 	telling     workflow.Mutex     // one pace is told at a time, in the order in which they came
 	stopTelling workflow.CancelFunc
@@ -68,7 +68,7 @@ func (s *stage) expose(ctx workflow.Context, tune func(workflow.Context, protoco
 				return
 			}
 			progress(ctx, p)
-			s.tellRebalance(ctx, p.Blocked == protocol.CodeFleetBusy)
+			s.tellRebalance(ctx, p.Blocked == protocol.CodeFleetBusy || p.Blocked == protocol.CodeLimitsStartNone)
 		}
 	})
 	return nil
@@ -78,10 +78,10 @@ func (s *stage) expose(ctx workflow.Context, tune func(workflow.Context, protoco
 // show it.
 func (s *stage) tellRebalance(ctx workflow.Context, waits bool) {
 	parent := workflow.GetInfo(ctx).ParentWorkflowExecution
-	if parent == nil || s.waits == waits {
+	if parent == nil || s.toldWaits == waits {
 		return
 	}
-	s.waits = waits
+	s.toldWaits = waits
 	workflow.SignalExternalWorkflow(ctx, parent.ID, "", protocol.SignalWaits, protocol.Waiting{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID, Waits: waits})
 }
 
@@ -167,6 +167,9 @@ func (s *stage) enter(ctx workflow.Context, phase string, more ...temporal.Searc
 	s.status.Blocked, s.status.BlockedReason, s.status.BlockedSince, s.status.Unblock = "", "", nil, ""
 	s.upsert(ctx, append([]temporal.SearchAttributeUpdate{phaseKey.ValueSet(phase), blockedKey.ValueSet(notBlocked)}, more...)...)
 	s.show(ctx)
+	if phase != protocol.PhaseClaim {
+		s.tellRebalance(ctx, false) // whether or not the step that had waited could say so
+	}
 	if phase == protocol.PhaseCopy {
 		s.tellAgain(ctx)
 	}

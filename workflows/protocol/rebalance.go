@@ -214,7 +214,7 @@ type RebalanceCounts struct {
 	Moved     int   `json:"moved"`
 	Failed    int   `json:"failed"`
 	Held      int   `json:"held"`      // not as planned any more
-	Skipped   int   `json:"skipped"`   // a person said so
+	Skipped   int   `json:"skipped"`   // a person said so, or another moves it
 	Cancelled int   `json:"cancelled"` // before their commit
 	Bytes     int64 `json:"bytes"`     // copied
 }
