@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -77,6 +78,13 @@ func TestR6ALostReplyIsSettledByRepeatingTheWrite(t *testing.T) {
 		},
 		"SetDraining": func(f *fixture) func() error {
 			return func() error { return f.SetDraining(f.t.Context(), "b2", true, "test", "") }
+		},
+		"LimitPlan": func(f *fixture) func() error {
+			if err := f.SavePlan(f.t.Context(), metastore.Plan{ID: "plan", Hash: "hash", Body: []byte("{}")}); err != nil {
+				f.t.Fatal(err)
+			}
+			limit := metastore.PlanLimit{MaxInFlight: 1, At: time.Now()}
+			return func() error { return f.LimitPlan(f.t.Context(), "plan", limit) }
 		},
 		"HoldController": func(f *fixture) func() error {
 			return func() error { _, err := f.HoldController(f.t.Context(), "another"); return err }

@@ -169,6 +169,22 @@ func TestDecommissionWaitsVisiblyForWhatCanNotLeave(t *testing.T) {
 	l.expect(t, "drain", "shed", "shed", "remove")
 }
 
+// A decommission whose partitions another moves looks less and less often: each look keeps a plan. It goes on at its usual pace
+// once something moves.
+func TestDecommissionLooksLessOftenWhileNothingMoves(t *testing.T) {
+	l := newLeaving(t, 10)
+	l.perRound = 0
+	l.env.RegisterDelayedCallback(func() {
+		if n := len(l.calls); n < 10 || n > 18 { // 26 were it to look each 10 s
+			t.Errorf("after half an hour it has done %d things: %v", n, l.calls)
+		}
+		l.perRound = 5
+	}, 30*time.Minute)
+	if result, err := l.run(t, protocol.DecommissionInput{}); err != nil || !result.Safe || result.Counts.Moved != 10 {
+		t.Errorf("it ended with %+v, %v", result, err)
+	}
+}
+
 // A decommission that has waited for long goes on in a new run, which knows that the broker drains: a guard that would refuse it now does not
 // end it, and a cancel takes the mark back.
 func TestDecommissionThatWaitsForLongStaysTheSame(t *testing.T) {

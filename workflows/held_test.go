@@ -20,15 +20,20 @@ func (w *world) hold(after time.Duration, paused bool) {
 	}, after)
 }
 
+// keepPaces keeps the paces that the destination is told.
+func (w *world) keepPaces(paces *[]protocol.ByteSize) {
+	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
+		*paces = append(*paces, a.Limit)
+		return nil
+	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+}
+
 // A rebalance holds a move while it copies: the copy is paced to nothing, no cutover begins, and what was copied is not
 // copied again. Let go, it takes its pace back.
 func TestMoveThatIsHeldCopiesNothingAndDoesNotCutOver(t *testing.T) {
 	w := newWorld(t)
 	var paces []protocol.ByteSize
-	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
-		paces = append(paces, a.Limit)
-		return nil
-	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	w.keepPaces(&paces)
 	limit := protocol.ByteSize(7 << 20)
 	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, BytesCopied: 900, Converged: true, ExpectedFreeze: time.Second}, nil)
 	signal := func(after time.Duration, a protocol.Adjust) {
@@ -176,10 +181,7 @@ func TestADestinationThatIsAwayIsToldThePaceThatIsInForceOnceItIsBack(t *testing
 func TestAPaceThatIsSetAsAMoveIsHeldDoesNotLetItGoOn(t *testing.T) {
 	w := newWorld(t)
 	var paces []protocol.ByteSize
-	w.env.RegisterActivityWithOptions(func(_ context.Context, a protocol.PaceArgs) error {
-		paces = append(paces, a.Limit)
-		return nil
-	}, activity.RegisterOptions{Name: protocol.ActivityPace})
+	w.keepPaces(&paces)
 	w.env.OnActivity(protocol.ActivityCopy, mock.Anything, mock.Anything).After(time.Hour).Return(protocol.CopyResult{BytesTotal: 1000, Converged: true, ExpectedFreeze: time.Second}, nil)
 	fast := protocol.ByteSize(7 << 20)
 	w.env.RegisterDelayedCallback(func() {

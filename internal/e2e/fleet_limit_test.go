@@ -57,15 +57,22 @@ func TestMovesOfARebalanceWaitForAPlaceInTheFleet(t *testing.T) {
 		t.Errorf("in flight are %+v", moves)
 	}
 
-	if output, code := w.command("rebalance", "pause", "--reason", "test")(); code != 0 {
-		t.Fatalf("the pause is answered with %d: %s", code, output)
-	}
-	w.await("it says that it is held", waitsFor(protocol.CodePaused))
-	for _, steer := range [][]string{{"tune", "--max-in-flight", "2"}, {"resume"}} {
-		if output, code := w.command(append(append([]string{"rebalance"}, steer...), "--reason", "test")...)(); code != 0 {
-			t.Fatalf("%v is answered with %d: %s", steer, code, output)
+	// Whatever a person changes, the worker dies where that is written, or where it has let a move begin.
+	steer := func(point string, args ...string) {
+		t.Helper()
+		halt := w.faults.Arm("worker1", point)
+		answered := w.command(append(append([]string{"rebalance"}, args...), "--reason", "test")...)
+		w.must(halt.Reached(w.ctx))
+		w.must(w.KillWorker(0))
+		w.must(w.StartWorker(0))
+		if output, code := answered(); code != 0 {
+			t.Fatalf("%v is answered with %d: %s", args, code, output)
 		}
 	}
+	steer("LimitPlan.before", "pause")
+	w.await("it says that it is held", waitsFor(protocol.CodePaused))
+	steer("LimitPlan.after", "tune", "--max-in-flight", "2")
+	steer("ClaimMove.after", "resume")
 	var result protocol.RebalanceResult
 	w.must(run.Get(w.ctx, &result))
 	if result.Counts.Moved != 3 || result.Counts.Failed != 0 || w.ownedOf(topic)["b3"] != 0 {
